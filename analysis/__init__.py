@@ -1,0 +1,1 @@
+"""Pure analysis: rates, bounds, verdicts and groups. No input or output here."""

@@ -1,0 +1,1 @@
+"""Slurm prolog and epilog hooks, and the packaging of the node side."""

@@ -1,0 +1,1 @@
+"""Data of the package: migrations, registries and JSON Schemas."""

@@ -1,0 +1,1 @@
+"""JSON Schemas of the registries and of every JSON that is printed."""

@@ -1,0 +1,1 @@
+"""Registries: rates, thresholds and what they rest on."""

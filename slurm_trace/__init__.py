@@ -1,0 +1,1 @@
+"""Which Slurm jobs cannot have been a training run above a compute threshold."""

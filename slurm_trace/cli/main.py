@@ -1,0 +1,94 @@
+"""Entry point. A command's module is imported when that command is called, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from slurm_trace.errors import TraceError
+from slurm_trace.version import VERSION
+
+_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
+    "": {
+        "demo": ("demo:demo", "Run the whole chain on recorded and generated accounting; write report.html."),
+        "import": ("", "Bring accounting records and events into the store."),
+        "site": ("", "Write or show the site profile."),
+        "rank": ("ranking:rank", "Rank jobs by their compute bound against a threshold."),
+        "groups": ("ranking:groups", "The same question for groups of jobs."),
+        "explain": ("ranking:explain", "Every term of one job's bound, and why it is not lower."),
+        "report": ("report:report", "Write the audit report as one HTML file."),
+        "thresholds": ("registries:thresholds", "Print the registry of compute thresholds."),
+        "rates": ("registries:rates", "Print the registry of device rates."),
+        "store": ("", "Create, upgrade and inspect the store."),
+    },
+    "import": {
+        "sacct": ("importing:sacct", "Import accounting records from a file or from sacct itself."),
+        "events": ("importing:events", "Import node and TRES events (sacctmgr show event)."),
+    },
+    "site": {
+        "probe": ("site:probe", "Write a site profile from a live Slurm."),
+        "show": ("site:show", "Show the site profile and what it leaves open."),
+    },
+    "store": {
+        "init": ("store:init", "Create the store."),
+        "upgrade": ("store:upgrade", "Bring the store's schema up to date."),
+        "info": ("store:info", "Show what the store holds."),
+    },
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and one line of help, and imports them on demand."""
+
+    def __init__(self, path: str = "", **kwargs: object) -> None:
+        super().__init__(**kwargs)  # type: ignore[arg-type]
+        self._path = path
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the table."""
+        return list(_GROUPS[self._path])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command itself, imported now."""
+        entry = _GROUPS[self._path].get(cmd_name)
+        if entry is None:
+            return None
+        target, summary = entry
+        if not target:
+            return LazyGroup(path=cmd_name, name=cmd_name, help=summary)
+        module, attribute = target.split(":")
+        command: click.Command = getattr(importlib.import_module(f"slurm_trace.cli.{module}"), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in _GROUPS[self._path].items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(VERSION, prog_name="slurm-trace")
+@click.option("--config", type=click.Path(dir_okay=False), envvar="SLURM_TRACE_CONFIG", help="Site profile (TOML).")
+@click.option("--store", envvar="SLURM_TRACE_STORE", help="Store URL or path of a SQLite file.")
+@click.pass_context
+def app(ctx: click.Context, config: str | None, store: str | None) -> None:
+    """Which Slurm jobs cannot have been a training run above a compute threshold, and which cannot be cleared."""
+    ctx.obj = {"config": config, "store": store}
+
+
+def run() -> None:
+    """Run the command line; every error of ours becomes one line and an exit code."""
+    try:
+        code = app.main(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except TraceError as error:
+        click.echo(f"slurm-trace: {error}", err=True)
+        sys.exit(error.exit_code)
+    except click.exceptions.Abort:
+        click.echo("slurm-trace: interrupted; everything committed so far is kept, run the command again", err=True)
+        sys.exit(4)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)

@@ -1,0 +1,1 @@
+"""The site profile: what a cluster is made of, and what is proven about it."""

@@ -1,0 +1,1 @@
+"""The SQL store: models, migrations, ingest and the tables that the analysis reads."""
