@@ -72,6 +72,9 @@ class TresPeriod:
 class ClusterProfile:
     """What is known of one cluster; the default knows nothing.
 
+    Attributes:
+        gres_types: GresTypes of slurm.conf: without `shard` and `mps` in it no share of a card can be handed out.
+
     Raises:
         ValueError: A hostlist cannot be read, or a node is in two groups at once.
     """
@@ -80,6 +83,7 @@ class ClusterProfile:
     kill_wait_s: int | None = None
     unkillable_step_timeout_s: int | None = None
     max_gpus_per_node: int | None = None
+    gres_types: tuple[str, ...] | None = None
     registered_tres: tuple[TresPeriod, ...] = ()
     nodes: tuple[NodeGroup, ...] = ()
     _groups: Mapping[str, tuple[NodeGroup, ...]] = field(init=False, repr=False, compare=False)
@@ -241,6 +245,8 @@ def _cluster(table: dict[str, Any], where: str) -> ClusterProfile:
         for i, t in enumerate(table.get("registered_tres", ()))
     )
     scalars = {k: v for k, v in table.items() if k not in ("nodes", "registered_tres")}
+    if "gres_types" in scalars:
+        scalars["gres_types"] = tuple(scalars["gres_types"])
     try:
         return ClusterProfile(**scalars, nodes=nodes, registered_tres=periods)
     except ValueError as error:
@@ -277,7 +283,7 @@ def _plain_cluster(cluster: ClusterProfile) -> Iterator[tuple[str, Any]]:
             if value:
                 yield item.name, [_plain_period(period) for period in value]
         elif value is not None:
-            yield item.name, value
+            yield item.name, list(value) if isinstance(value, tuple) else value
 
 
 def _plain_period(period: NodeGroup | TresPeriod) -> dict[str, Any]:
