@@ -1,0 +1,37 @@
+# Entry points. `make demo` shows what this is, `make test` is all that a change has to pass.
+PYTHON ?= python3
+DEMO_VENV := .venv
+CHROOT_TEST := tests/slurm/pyslurm_offlabel.sh
+
+.PHONY: help demo test bench test-pyslurm clean
+
+help:
+	@echo 'make demo          install into $(DEMO_VENV), run the whole chain on example records, write report.html'
+	@echo 'make test          everything a change has to pass (as root: with real databases, Slurm and a browser)'
+	@echo 'make bench         import and ranking of up to a million runs, beside slurm2sql'
+	@echo 'make test-pyslurm  pyslurm against Slurm 26.05 in a chroot (root; builds software; off label)'
+	@echo 'make clean         remove what the targets above left here'
+
+demo: $(DEMO_VENV)/bin/slurm-trace
+	$(DEMO_VENV)/bin/slurm-trace demo --output report.html
+
+# A build folder from an earlier version would bring deleted modules back into the wheel.
+$(DEMO_VENV)/bin/slurm-trace: setup.cfg pyproject.toml $(shell find slurm_trace analysis schema prolog_epilog examples -type f -not -path '*/__pycache__/*')
+	$(PYTHON) -m venv $(DEMO_VENV)
+	rm -rf build
+	$(DEMO_VENV)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
+	$(DEMO_VENV)/bin/pip install --quiet --disable-pip-version-check .
+	rm -rf build
+	touch $@
+
+test:
+	PYTHON='$(PYTHON)' sh tests/run.sh
+
+bench: $(DEMO_VENV)/bin/slurm-trace
+	$(DEMO_VENV)/bin/python -P bench/run.py
+
+test-pyslurm:
+	bash $(CHROOT_TEST)
+
+clean:
+	rm -rf .venv .venv-test .cache build dist ./*.egg-info report.html .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,64 @@
+"""The wheel holds the whole tree, adds one name to site-packages, and its entry point starts fast."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = {
+    "slurm_trace": "slurm_trace",
+    "analysis": "slurm_trace/analysis",
+    "schema": "slurm_trace/schema",
+    "prolog_epilog": "slurm_trace/prolog_epilog",
+    "examples": "slurm_trace/examples",
+}
+HEAVY = ("pandas", "numpy", "sqlalchemy", "alembic", "rich", "jsonschema", "ijson", "ClusterShell")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Names in a wheel built from a copy of the tree, so that no build folder is left in it or reused."""
+    copy = tmp_path_factory.mktemp("tree")
+    out = tmp_path_factory.mktemp("dist")
+    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, copy / folder, ignore=ignore)
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", str(out), "."]
+    subprocess.run(command, cwd=copy, check=True, capture_output=True)
+    (built,) = out.glob("*.whl")
+    return zipfile.ZipFile(built).namelist()
+
+
+def test_the_wheel_holds_every_file_of_the_tree(wheel: list[str]) -> None:
+    expected = {
+        f"{installed}/{path.relative_to(ROOT / folder)}"
+        for folder, installed in FOLDERS.items()
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and "egg-info" not in str(path)
+    }
+    assert expected - set(wheel) == set()
+
+
+def test_the_wheel_adds_one_top_level_name(wheel: list[str]) -> None:
+    tops = {name.split("/")[0] for name in wheel}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"slurm_trace"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["import", "--help"]])
+def test_the_entry_point_loads_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from slurm_trace.cli.main import app\n"
+        f"app.main({arguments!r}, standalone_mode=False)\n"
+        f"print('HEAVY', sorted(set(sys.modules) & set({HEAVY!r})), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd="/")
+    assert done.stderr.strip() == "HEAVY []"
