@@ -1,1 +1,1 @@
-"""Example accounting: records of a real small cluster, and a generator for a year of an invented large one."""
+"""Example accounting: a real small cluster, recorded, and a generator for a year of an invented large one."""
