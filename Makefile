@@ -28,7 +28,7 @@ test:
 	PYTHON='$(PYTHON)' sh tests/run.sh
 
 bench: $(DEMO_VENV)/bin/slurm-trace
-	$(DEMO_VENV)/bin/python -P bench/run.py
+	$(DEMO_VENV)/bin/python -P bench/run.py $(BENCH)
 
 test-pyslurm:
 	bash $(CHROOT_TEST)
