@@ -4,8 +4,8 @@
     make bench BENCH="--rows 100000"
 
 The rows come from the generator of `examples/`. slurm2sql is installed into a folder of its own and reads them
-as the CSV that it asks for; it keeps one row a job id, slurm-trace one row a run. Peak memory is the sum of the
-resident sets of a command and its children, looked at every 20 ms.
+as the CSV that it asks for; it keeps one row a job id, slurm-trace one row a run. Peak memory is the sum of
+the resident sets of a command and its children, looked at every 20 ms.
 """
 
 from __future__ import annotations
