@@ -1,0 +1,343 @@
+"""What the analysis reads: runs as columns of a pandas frame, and the small tables as records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sqlalchemy import Boolean, Column, Integer, Select, func, literal, select, type_coerce
+
+from slurm_trace.accounting.events import Event
+from slurm_trace.errors import UsageProblem
+from slurm_trace.store.engine import Store
+from slurm_trace.store.models import (
+    allocation,
+    cluster,
+    event,
+    import_log,
+    job_run,
+    raw_row,
+    rejected_row,
+    watermark,
+)
+
+CHUNK = 50_000
+_NULL = -(2**63) + 1
+"""Stands for NULL on the way from the database: one array of integers instead of a list of objects."""
+
+RUN_COLUMNS: tuple[str, ...] = (
+    *(
+        "run_id",
+        "cluster",
+        "job_id_raw",
+        "job_id",
+        "run_key",
+        "submit",
+        "start",
+        "end",
+        "elapsed_s",
+        "suspended_s",
+    ),
+    *("limit_s", "step_end", "step_count", "queried_at", "uid", "node_count", "cpu_count", "array_job_id"),
+    *(
+        "het_job_id",
+        "user",
+        "account",
+        "partition",
+        "state",
+        "node_list",
+        "source",
+        "flags",
+        "name",
+        "work_dir",
+    ),
+    *("final", "started", "allocation"),
+)
+"""The columns of `load_runs`."""
+
+_STORED_AS = {"run_id": "id", "cluster": "cluster_id", "allocation": "allocation_id"}
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRecord:
+    """One import, finished or not.
+
+    Attributes:
+        clusters: Clusters whose rows it brought.
+        covers_from: With `covers_to` the half-open interval of which it holds every run; None: nothing is claimed.
+        flags: What was asked of the source.
+    """
+
+    id: int
+    kind: str
+    name: str
+    digest: str | None
+    clusters: tuple[str, ...]
+    covers_from: int | None
+    covers_to: int | None
+    complete: bool
+    completed_by: int | None
+    problem: str | None
+    started_at: int
+    finished_at: int | None
+    read: int
+    jobs: int
+    inserted: int
+    updated: int
+    unchanged: int
+    steps_skipped: int
+    rejected: int
+    warnings: tuple[str, ...]
+    flags: dict[str, Any]
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster, if it brought rows of one alone."""
+        return self.clusters[0] if len(self.clusters) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class RawRow:
+    """A row as received, and what is needed to read it again."""
+
+    raw: bytes
+    line: int
+    import_id: int
+    source: str
+    header: bytes | None
+    fields: tuple[str, ...] | None
+    delimiter: str | None
+    zone: str | None
+
+
+def load_runs(
+    store: Store, clusters: Sequence[str] | None = None, columns: Iterable[str] | None = None
+) -> pd.DataFrame:
+    """Every run, one row each, in the order of their ids.
+
+    Integers are Int64 where they can be NULL, texts are categories, except `job_id`.
+
+    Args:
+        store: The store.
+        clusters: Only these clusters.
+        columns: Only these of RUN_COLUMNS.
+
+    Raises:
+        UsageProblem: The store knows no such cluster.
+    """
+    wanted = RUN_COLUMNS if columns is None else tuple(columns)
+    with store.reading() as connection:
+        names = {row.id: row.name for row in connection.execute(select(cluster.c.id, cluster.c.name))}
+        query = select(*(_selected(job_run.c[_STORED_AS.get(name, name)]) for name in wanted))
+        if clusters is not None:
+            missing = sorted(set(clusters) - set(names.values()))
+            if missing:
+                raise UsageProblem(
+                    f"the store has no cluster {missing[0]!r}; it has {', '.join(names.values())}"
+                )
+            chosen = [number for number, name in names.items() if name in clusters]
+            query = query.where(job_run.c.cluster_id.in_(chosen))
+        collectors = [_collector(job_run.c[_STORED_AS.get(name, name)]) for name in wanted]
+        rows = connection.execution_options(stream_results=True, yield_per=CHUNK).execute(
+            query.order_by(job_run.c.id)
+        )
+        for part in rows.partitions():
+            for collector, values in zip(collectors, zip(*part, strict=True), strict=True):
+                collector.add(values)
+    frame = pd.DataFrame({name: c.finish() for name, c in zip(wanted, collectors, strict=True)}, copy=False)
+    if "cluster" in frame:
+        frame["cluster"] = _cluster_names(frame["cluster"].to_numpy(), names)
+    return frame
+
+
+def load_allocations(store: Store) -> dict[int, tuple[str | None, str | None]]:
+    """AllocTRES and AllocGRES by the number in `load_runs`' column `allocation`."""
+    query = select(allocation.c.id, allocation.c.alloc_tres, allocation.c.alloc_gres)
+    with store.reading() as connection:
+        return {row.id: (row.alloc_tres, row.alloc_gres) for row in connection.execute(query)}
+
+
+def load_events(store: Store, clusters: Sequence[str] | None = None) -> list[Event]:
+    """Node and cluster events, ordered by cluster, node and start."""
+    names = ("node", "start", "end", "state", "reason", "tres", "user")
+    query = (
+        select(cluster.c.name, *(event.c[name] for name in names))
+        .join_from(event, cluster)
+        .order_by(cluster.c.name, event.c.node, event.c.start)
+    )
+    if clusters is not None:
+        query = query.where(cluster.c.name.in_(clusters))
+    with store.reading() as connection:
+        return [Event(*row) for row in connection.execute(query)]
+
+
+def load_imports(store: Store) -> list[ImportRecord]:
+    """Every import, oldest first."""
+    with store.reading() as connection:
+        rows = connection.execute(select(import_log).order_by(import_log.c.id)).mappings().all()
+    return [
+        ImportRecord(
+            **{
+                **{name: row[name] for name in ImportRecord.__slots__},
+                "clusters": tuple(json.loads(row["clusters"])),
+                "warnings": tuple(json.loads(row["warnings"])),
+                "flags": json.loads(row["flags"]),
+            }
+        )
+        for row in rows
+    ]
+
+
+def count_rejected(store: Store) -> dict[str | None, int]:
+    """Rows that could not be read, by cluster; None: it is not known which."""
+    query = (
+        select(cluster.c.name, func.count())
+        .select_from(rejected_row)
+        .join(cluster, isouter=True)
+        .where(rejected_row.c.resolved_by.is_(None))
+        .group_by(cluster.c.name)
+    )
+    with store.reading() as connection:
+        return {row[0]: row[1] for row in connection.execute(query)}
+
+
+def count_runs(store: Store) -> dict[str, int]:
+    """Runs by cluster."""
+    query = select(cluster.c.name, func.count(job_run.c.id)).select_from(cluster).join(job_run, isouter=True)
+    with store.reading() as connection:
+        rows = connection.execute(query.group_by(cluster.c.name).order_by(cluster.c.name))
+        return {row[0]: row[1] for row in rows}
+
+
+def load_raw(store: Store, run_id: int) -> RawRow | None:
+    """The row that a run was read from; None if there is no such run."""
+    query = (
+        select(raw_row.c.raw, raw_row.c.line, raw_row.c.import_id, job_run.c.source)
+        .add_columns(import_log.c.header, import_log.c.fields, import_log.c.delimiter, import_log.c.zone)
+        .join_from(raw_row, import_log)
+        .join(job_run, job_run.c.id == raw_row.c.run_id)
+        .where(raw_row.c.run_id == run_id)
+    )
+    with store.reading() as connection:
+        row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    fields = None if row.fields is None else tuple(row.fields.split(","))
+    return RawRow(
+        bytes(row.raw), row.line, row.import_id, row.source, row.header, fields, row.delimiter, row.zone
+    )
+
+
+def load_watermark(store: Store, cluster_name: str, source: str) -> int | None:
+    """Up to which moment a source has been imported; None: never."""
+    query = (
+        select(watermark.c.until)
+        .join_from(watermark, cluster)
+        .where(cluster.c.name == cluster_name, watermark.c.source == source)
+    )
+    with store.reading() as connection:
+        return connection.execute(query).scalar()
+
+
+def load_unsettled(store: Store, cluster_name: str, before: int | None = None) -> list[int]:
+    """Raw ids of the runs that are not final.
+
+    Args:
+        store: The store.
+        cluster_name: Of this cluster.
+        before: Only runs that were submitted, or else started, before this moment.
+    """
+    query: Select[Any] = (
+        select(job_run.c.job_id_raw)
+        .join_from(job_run, cluster)
+        .where(cluster.c.name == cluster_name, job_run.c.final.is_(False))
+        .distinct()
+        .order_by(job_run.c.job_id_raw)
+    )
+    if before is not None:
+        query = query.where(func.coalesce(job_run.c.submit, job_run.c.start, before - 1) < before)
+    with store.reading() as connection:
+        return list(connection.execute(query).scalars())
+
+
+def _selected(column: Column[Any]) -> Any:
+    if isinstance(column.type, Boolean):
+        return type_coerce(column, Integer)
+    if _is_text(column) or not column.nullable:
+        return column
+    return func.coalesce(column, literal(_NULL, column.type, literal_execute=True))
+
+
+def _is_text(column: Column[Any]) -> bool:
+    return bool(column.type.python_type is str)
+
+
+def _cluster_names(ids: Any, names: dict[int, str]) -> pd.Categorical:
+    numbers = sorted(names)
+    codes = np.searchsorted(np.array(numbers, dtype=np.int64), ids).astype(np.int32)
+    return pd.Categorical.from_codes(codes, [names[number] for number in numbers])  # type: ignore[arg-type]
+
+
+def _collector(column: Column[Any]) -> _Integers | _Flags | _Categories | _Texts:
+    if isinstance(column.type, Boolean):
+        return _Flags()
+    if _is_text(column):
+        return _Texts() if column.name == "job_id" else _Categories()
+    return _Integers(column.nullable or False)
+
+
+class _Integers:
+    def __init__(self, nullable: bool) -> None:
+        self._nullable = nullable
+        self._parts: list[Any] = []
+
+    def add(self, values: Sequence[Any]) -> None:
+        self._parts.append(np.fromiter(values, dtype=np.int64, count=len(values)))
+
+    def finish(self) -> Any:
+        values = np.concatenate(self._parts) if self._parts else np.empty(0, dtype=np.int64)
+        self._parts.clear()
+        return pd.arrays.IntegerArray(values, values == _NULL) if self._nullable else values
+
+
+class _Flags:
+    def __init__(self) -> None:
+        self._parts: list[Any] = []
+
+    def add(self, values: Sequence[Any]) -> None:
+        self._parts.append(np.fromiter(values, dtype=np.bool_, count=len(values)))
+
+    def finish(self) -> Any:
+        return np.concatenate(self._parts) if self._parts else np.empty(0, dtype=np.bool_)
+
+
+class _Categories:
+    def __init__(self) -> None:
+        self._codes: dict[str | None, int] = {None: -1}
+        self._parts: list[Any] = []
+
+    def add(self, values: Sequence[Any]) -> None:
+        codes = self._codes
+        for value in set(values) - codes.keys():
+            codes[value] = len(codes) - 1
+        self._parts.append(np.fromiter(map(codes.__getitem__, values), dtype=np.int32, count=len(values)))
+
+    def finish(self) -> Any:
+        codes = np.concatenate(self._parts) if self._parts else np.empty(0, dtype=np.int32)
+        del self._codes[None]
+        return pd.Categorical.from_codes(codes, pd.Index(list(self._codes), dtype=object))
+
+
+class _Texts:
+    def __init__(self) -> None:
+        self._values: list[Any] = []
+
+    def add(self, values: Sequence[Any]) -> None:
+        self._values.extend(values)
+
+    def finish(self) -> Any:
+        return pd.array(np.array(self._values, dtype=object), dtype=object)

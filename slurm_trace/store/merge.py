@@ -1,0 +1,120 @@
+"""What two accounts of one run become, in whatever order they come.
+
+A run is a list of values in the order of MODEL, the columns of `job_run` that describe it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slurm_trace.store.models import job_run
+
+MODEL: tuple[str, ...] = tuple(c.name for c in job_run.columns if c.name not in ("id", "import_id"))
+AT: dict[str, int] = {name: i for i, name in enumerate(MODEL)}
+
+Run = list[Any]
+
+_KEY, _SUBMIT, _FLAGS, _SOURCE = AT["run_key"], AT["submit"], AT["flags"], AT["source"]
+_FINAL, _START, _STARTED, _QUERIED = AT["final"], AT["start"], AT["started"], AT["queried_at"]
+_LONGEST = (AT["end"], AT["elapsed_s"], AT["suspended_s"])
+_STEPS = (AT["step_end"], AT["step_count"])
+_ELAPSED = AT["elapsed_s"]
+
+STEP_SOURCE = "step"
+"""Source of a run that only its steps are known of."""
+
+
+def finality(run: Run) -> int:
+    """0 steps only, 1 not final, 2 ended but too young to be final, 3 final."""
+    if run[_FINAL]:
+        return 3
+    if run[_SOURCE] == STEP_SOURCE:
+        return 0
+    return 2 if "settling" in run[_FLAGS].split() else 1
+
+
+def identity_incomplete(run: Run) -> bool:
+    """Whether the run is keyed by its Start, or by less, because its row had no Submit."""
+    return run[_SUBMIT] is None and "identity_incomplete" in run[_FLAGS].split()
+
+
+def same(stored: Run, other: Run) -> bool:
+    """Whether two accounts say the same, wherever each was read from."""
+    return (
+        stored[:_SOURCE] == other[:_SOURCE]
+        and stored[_SOURCE + 1 : _FLAGS] == other[_SOURCE + 1 : _FLAGS]
+        and (stored[_FLAGS] == other[_FLAGS] or _without(stored[_FLAGS], "shortened") == other[_FLAGS])
+    )
+
+
+def merge(stored: Run, new: Run) -> tuple[Run, bool]:
+    """Merge a new account of a run into the stored one.
+
+    Returns:
+        The run, and whether the new account is what it is now based on.
+    """
+    old_rank, new_rank = finality(stored), finality(new)
+    if old_rank != new_rank:
+        base, other = (new, stored) if new_rank > old_rank else (stored, new)
+        result = list(base)
+    elif new_rank == 3:
+        base, other = _order(stored, new, _length)
+        result = _merge_final(base, other)
+    else:
+        base, other = _order(stored, new, _progress)
+        result = list(base)
+    for i in _STEPS:
+        result[i] = _largest(base[i], other[i])
+    if identity_incomplete(base) and not identity_incomplete(other):
+        result[_KEY], result[_SUBMIT] = other[_KEY], other[_SUBMIT]
+        result[_FLAGS] = _without(result[_FLAGS], "identity_incomplete")
+    return result, base is new
+
+
+def _order(stored: Run, new: Run, weight: Any) -> tuple[Run, Run]:
+    """The one that wins first. Where nothing tells them apart the later import does."""
+    old, young = weight(stored), weight(new)
+    return (stored, new) if old > young else (new, stored)
+
+
+def _length(run: Run) -> tuple[float, ...]:
+    start = run[_START]
+    return (
+        *(-1 if run[i] is None else run[i] for i in _LONGEST),
+        float("-inf") if start is None else -start,
+        not identity_incomplete(run),
+    )
+
+
+def _progress(run: Run) -> tuple[float, ...]:
+    return (
+        *(-1 if run[i] is None else run[i] for i in (_QUERIED, _ELAPSED)),
+        run[_STARTED],
+        run[_START] is not None,
+        not identity_incomplete(run),
+    )
+
+
+def _merge_final(base: Run, other: Run) -> Run:
+    """Both are final: each fills in what the other lacks; where times disagree the longer ones stay."""
+    result = [b if b is not None else o for b, o in zip(base, other, strict=True)]
+    for i in _LONGEST:
+        result[i] = _largest(base[i], other[i])
+    if base[_START] is not None and other[_START] is not None:
+        result[_START] = min(base[_START], other[_START])
+    disagree = any(
+        base[i] != other[i] for i in (_START, *_LONGEST) if base[i] is not None and other[i] is not None
+    )
+    if disagree or "shortened" in other[_FLAGS].split():
+        result[_FLAGS] = " ".join(sorted({*result[_FLAGS].split(), "shortened"}))
+    return result
+
+
+def _largest(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other)
+
+
+def _without(flags: str, name: str) -> str:
+    return " ".join(flag for flag in flags.split() if flag != name)

@@ -1,0 +1,265 @@
+"""Runs of one cluster into `job_run`: new ones in bulk, the others compared with what is stored."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import compress, repeat
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, func, select, update
+
+from slurm_trace.store.bulk import in_chunks, insert_rows
+from slurm_trace.store.catalog import Ids
+from slurm_trace.store.merge import AT, MODEL, Run, identity_incomplete, merge, same
+from slurm_trace.store.models import job_run, raw_row, step_row, verdict
+
+_JOB, _KEY, _START = AT["job_id_raw"], AT["run_key"], AT["start"]
+_RUN_COLUMNS = ("id", "import_id", *MODEL)
+_RAW_COLUMNS = ("run_id", "import_id", "line", "raw")
+_SELECT_RUN = select(job_run.c.id, *(job_run.c[name] for name in MODEL))
+_UPDATE_RUN = (
+    update(job_run)
+    .where(job_run.c.id == bindparam("at_id"))
+    .values({name: bindparam(f"new_{name}") for name in ("import_id", *MODEL)})
+)
+_UPDATE_RAW = (
+    update(raw_row)
+    .where(raw_row.c.run_id == bindparam("at_id"))
+    .values({name: bindparam(f"new_{name}") for name in ("import_id", "line", "raw")})
+)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of rows."""
+
+    inserted: int = 0
+    updated: int = 0
+    unchanged: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Sum up."""
+        self.inserted += other.inserted
+        self.updated += other.updated
+        self.unchanged += other.unchanged
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A run that is stored, or will be at the end of the block."""
+
+    id: int
+    run: Run
+    new: bool = False
+    changed: bool = False
+    raw: tuple[int, bytes] | None = None
+
+
+class RunTable:
+    """The runs of one cluster, as one import writes them."""
+
+    def __init__(self, connection: Connection, cluster_id: int, import_id: int, ids: Ids) -> None:
+        """Look up which raw ids the cluster has."""
+        self._cluster_id = cluster_id
+        self._import_id = import_id
+        self._ids = ids
+        lowest, highest = connection.execute(
+            select(func.min(job_run.c.job_id_raw), func.max(job_run.c.job_id_raw)).where(
+                job_run.c.cluster_id == cluster_id
+            )
+        ).one()
+        self._lowest = highest if lowest is None else lowest
+        self._highest = highest
+
+    def add(
+        self, connection: Connection, columns: Sequence[list[Any]], lines: list[int], raws: list[bytes]
+    ) -> Counts:
+        """Bring in the runs of one block.
+
+        Args:
+            connection: Inside the block's transaction.
+            columns: In the order of MODEL, all of this cluster.
+            lines: The line of each row.
+            raws: Each row as received.
+        """
+        raw_ids = columns[_JOB]
+        distinct = set(raw_ids)
+        stored = self._stored(connection, distinct)
+        known = stored
+        if len(distinct) < len(raw_ids):
+            known = stored | {raw_id for raw_id, count in Counter(raw_ids).items() if count > 1}
+        if not known:
+            self._insert(connection, columns, lines, raws)
+            counts = Counts(inserted=len(raw_ids))
+        else:
+            easy = [raw_id not in known for raw_id in raw_ids]
+            counts = self._compare(
+                connection, stored, columns, lines, raws, [not is_easy for is_easy in easy]
+            )
+            if any(easy):
+                rest = [list(compress(column, easy)) for column in columns]
+                self._insert(connection, rest, list(compress(lines, easy)), list(compress(raws, easy)))
+                counts.inserted += len(rest[0])
+        if distinct:
+            self._lowest = min(distinct) if self._lowest is None else min(self._lowest, *distinct)
+            self._highest = max(distinct) if self._highest is None else max(self._highest, *distinct)
+        return counts
+
+    def _stored(self, connection: Connection, raw_ids: set[int]) -> set[int]:
+        """Those of some raw ids that the cluster has runs of."""
+        if self._highest is None or not raw_ids:
+            return set()
+        first, last = max(min(raw_ids), self._lowest), min(max(raw_ids), self._highest)
+        if first > last:
+            return set()
+        found: set[int] = set()
+        for condition in _conditions(raw_ids, first, last):
+            query = select(job_run.c.job_id_raw).where(job_run.c.cluster_id == self._cluster_id, condition)
+            found.update(connection.execute(query).scalars())
+        return found & raw_ids
+
+    def _load(self, connection: Connection, raw_ids: set[int]) -> dict[int, list[_Entry]]:
+        entries: dict[int, list[_Entry]] = {}
+        if not raw_ids:
+            return entries
+        for condition in _conditions(raw_ids, min(raw_ids), max(raw_ids)):
+            query = _SELECT_RUN.where(job_run.c.cluster_id == self._cluster_id, condition)
+            for number, *run in connection.execute(query):
+                entries.setdefault(run[_JOB], []).append(_Entry(number, run))
+        return entries
+
+    def _insert(
+        self,
+        connection: Connection,
+        columns: Sequence[list[Any]],
+        lines: Sequence[int],
+        raws: Sequence[bytes],
+    ) -> None:
+        if not lines:
+            return
+        ids = self._ids.take(connection, job_run, len(lines))
+        insert_rows(
+            connection, job_run, _RUN_COLUMNS, zip(ids, repeat(self._import_id), *columns, strict=False)
+        )
+        insert_rows(
+            connection, raw_row, _RAW_COLUMNS, zip(ids, repeat(self._import_id), lines, raws, strict=False)
+        )
+
+    def _compare(
+        self,
+        connection: Connection,
+        stored: set[int],
+        columns: Sequence[list[Any]],
+        lines: list[int],
+        raws: list[bytes],
+        chosen: list[bool],
+    ) -> Counts:
+        entries = self._load(connection, stored)
+        gone: list[_Entry] = []
+        counts = Counts()
+        for line, raw, *run in compress(zip(lines, raws, *columns, strict=True), chosen):
+            runs = entries.setdefault(run[_JOB], [])
+            entry = _find(runs, run)
+            if entry is None:
+                (number,) = self._ids.take(connection, job_run)
+                entry = _Entry(number, run, new=True, raw=(line, raw))
+                runs.append(entry)
+                counts.inserted += 1
+            elif _absorb(entry, run, (line, raw)):
+                counts.updated += 1
+            else:
+                counts.unchanged += 1
+            for twin in list(_twins(runs, entry)):
+                _absorb(entry, twin.run, twin.raw)
+                runs.remove(twin)
+                gone.append(twin)
+        self._write(connection, [entry for runs in entries.values() for entry in runs], gone)
+        return counts
+
+    def _write(self, connection: Connection, entries: list[_Entry], gone: list[_Entry]) -> None:
+        delete_runs(connection, [entry.id for entry in gone if not entry.new])
+        changed = [entry for entry in entries if entry.changed and not entry.new]
+        if changed:
+            connection.execute(
+                _UPDATE_RUN,
+                [
+                    {
+                        "at_id": entry.id,
+                        "new_import_id": self._import_id,
+                        **{f"new_{name}": value for name, value in zip(MODEL, entry.run, strict=True)},
+                    }
+                    for entry in changed
+                ],
+            )
+        reread = [
+            {"at_id": e.id, "new_import_id": self._import_id, "new_line": e.raw[0], "new_raw": e.raw[1]}
+            for e in changed
+            if e.raw is not None
+        ]
+        if reread:
+            connection.execute(_UPDATE_RAW, reread)
+        new = [entry for entry in entries if entry.new]
+        insert_rows(connection, job_run, _RUN_COLUMNS, [(e.id, self._import_id, *e.run) for e in new])
+        insert_rows(
+            connection, raw_row, _RAW_COLUMNS, [(e.id, self._import_id, *e.raw) for e in new if e.raw]
+        )
+
+
+def delete_runs(connection: Connection, run_ids: list[int]) -> None:
+    """Remove runs that turned out to be part of another."""
+    for chunk in in_chunks(run_ids):
+        connection.execute(update(step_row).where(step_row.c.run_id.in_(chunk)).values(run_id=None))
+        connection.execute(delete(verdict).where(verdict.c.run_id.in_(chunk)))
+        connection.execute(delete(raw_row).where(raw_row.c.run_id.in_(chunk)))
+        connection.execute(delete(job_run).where(job_run.c.id.in_(chunk)))
+
+
+def _conditions(raw_ids: set[int], first: int, last: int) -> Iterator[Any]:
+    """Conditions that together find some raw ids: a range where they are dense, else lists."""
+    if last - first < 4 * len(raw_ids):
+        yield job_run.c.job_id_raw.between(first, last)
+    else:
+        for chunk in in_chunks(raw_id for raw_id in raw_ids if first <= raw_id <= last):
+            yield job_run.c.job_id_raw.in_(chunk)
+
+
+def _find(runs: list[_Entry], run: Run) -> _Entry | None:
+    """The entry of the same run: by its key, else, where one of the two lacks its Submit, by its Start."""
+    for entry in runs:
+        if entry.run[_KEY] == run[_KEY]:
+            return entry
+    incomplete = identity_incomplete(run)
+    alike = [
+        entry
+        for entry in runs
+        if _same_start(entry.run, run) and identity_incomplete(entry.run) != incomplete
+    ]
+    return min(alike, key=lambda entry: entry.run[_KEY], default=None)
+
+
+def _twins(runs: list[_Entry], entry: _Entry) -> Iterator[_Entry]:
+    """Runs without Submit that are this one, now that its Start is known."""
+    if not identity_incomplete(entry.run):
+        for other in runs:
+            if other is not entry and identity_incomplete(other.run) and _same_start(other.run, entry.run):
+                yield other
+
+
+def _same_start(one: Run, other: Run) -> bool:
+    return one[_START] is not None and one[_START] == other[_START]
+
+
+def _absorb(entry: _Entry, run: Run, raw: tuple[int, bytes] | None) -> bool:
+    """Merge another account into an entry; True if that changed it."""
+    if same(entry.run, run):
+        return False
+    merged, based_on_new = merge(entry.run, run)
+    if same(entry.run, merged):
+        return False
+    entry.run = merged
+    entry.changed = True
+    if based_on_new and raw is not None:
+        entry.raw = raw
+    return True
