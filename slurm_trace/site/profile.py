@@ -25,7 +25,6 @@ from slurm_trace.accounting.nodes import expand
 from slurm_trace.errors import UsageProblem
 
 SCHEMA_FILE = "site-profile.schema.json"
-MAX_NODES = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +72,7 @@ class ClusterProfile:
     """What is known of one cluster; the default knows nothing.
 
     Attributes:
-        gres_types: GresTypes of slurm.conf: without `shard` and `mps` in it no share of a card can be handed out.
+        gres_types: GresTypes of slurm.conf: without `shard` and `mps` in it no share of a card is handed out.
 
     Raises:
         ValueError: A hostlist cannot be read, or a node is in two groups at once.
@@ -173,7 +172,7 @@ def dump_profile(profile: SiteProfile, header: tuple[str, ...] = ()) -> str:
 def _index(groups: tuple[NodeGroup, ...]) -> dict[str, tuple[NodeGroup, ...]]:
     by_host: defaultdict[str, list[NodeGroup]] = defaultdict(list)
     for group in groups:
-        for host in expand(group.hosts, limit=MAX_NODES):
+        for host in expand(group.hosts):
             by_host[host].append(group)
     for host, members in by_host.items():
         members.sort(key=lambda g: _bounds(g)[0])

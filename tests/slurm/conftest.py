@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.slurmdbd import Accounting, missing_programs, slurmdbd
+
+CAPTURE = Path(__file__).parents[1] / "fixtures" / "captures" / "2205"
+
+
+@pytest.fixture(scope="session")
+def accounting() -> Iterator[Accounting]:
+    """The real slurmdbd of the host's packages over the recorded database of 57 submissions."""
+    missing = missing_programs()
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    with slurmdbd(CAPTURE / "slurm_acct_db.sql") as running:
+        yield running
