@@ -1,0 +1,435 @@
+"""Which devices could a run use? Its own where it is held to them, else all of its nodes.
+
+A claim depends on what a run was given, not on how long it held it: a million runs share a few thousand claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from slurm_trace.analysis.counting import Counted, Named, count_accelerators
+from slurm_trace.analysis.rates import Rates
+from slurm_trace.analysis.tracking import Status, Tracking
+
+from slurm_trace.accounting.nodes import expand
+from slurm_trace.site.profile import NodeGroup, SiteProfile
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """All of a run that decides its claim. [since, until) is the time it held its devices."""
+
+    cluster: str
+    alloc_tres: str | None
+    alloc_gres: str | None
+    nodes: int | None
+    cpus: int | None
+    node_list: str | None
+    since: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """`count` equal devices, each with at most `ceiling_flop_s` operations a second."""
+
+    kind: Literal["gpu", "cpu"]
+    device: str
+    label: str | None
+    count: int
+    ceiling_flop_s: int
+    source: str
+    node: str | None = None
+
+    @property
+    def flop_s(self) -> int:
+        """Operations a second of all of them."""
+        return self.count * self.ceiling_flop_s
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """Accelerators as the record names them, and the card they are taken for."""
+
+    type: str | None
+    count: int
+    sku: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a run could use at once.
+
+    Attributes:
+        gpu_count: Accelerators of the run itself; None if its record does not tell.
+        gpus: The same by type.
+        devices: Devices under the declared and the default assumptions; None if they can't be bounded.
+        strict: Devices when nothing is granted that is not proven; None if they can't be bounded.
+        statuses: gres_recorded, labels_true and confined, each with what stands behind it.
+        reasons: Why there are more devices than the record names, or why there is no bound.
+    """
+
+    gpu_count: int | None
+    gpus: tuple[Gpus, ...]
+    devices: tuple[Device, ...] | None
+    strict: tuple[Device, ...] | None
+    statuses: dict[str, Status] = field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
+
+    def flop_s(self, kind: Literal["gpu", "cpu"]) -> int:
+        """Operations a second of one kind of device under the default assumptions."""
+        return sum(d.flop_s for d in self.devices or () if d.kind == kind)
+
+    @property
+    def total_flop_s(self) -> int | None:
+        """Operations a second of all devices; None if they can't be bounded."""
+        return None if self.devices is None else sum(d.flop_s for d in self.devices)
+
+    @property
+    def strict_flop_s(self) -> int | None:
+        """Operations a second of all devices when nothing is granted that is not proven."""
+        return None if self.strict is None else sum(d.flop_s for d in self.strict)
+
+
+class _Open(Exception):  # noqa: N818 - not an error: the answer "no bound", with its reason
+    """The devices can't be bounded, for the reason in the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """One node of a run and every group it belonged to meanwhile; a None in there is time the inventory leaves open."""
+
+    name: str | None
+    groups: tuple[NodeGroup | None, ...]
+
+    @property
+    def known(self) -> tuple[NodeGroup, ...]:
+        return tuple(g for g in self.groups if g is not None)
+
+    def status(self) -> Status | None:
+        """What stands behind the inventory of this node; None if it is not there."""
+        if None in self.groups or not self.groups:
+            return None
+        return "proven" if all(g.basis == "proven" for g in self.known) else "declared"
+
+    def confined(self, what: Literal["devices_confined", "cores_confined"]) -> Status | Literal["no"]:
+        answers = [getattr(g, what) for g in self.known]
+        if False in answers:
+            return "no"
+        status = self.status()
+        return status if status is not None and all(answers) else "assumed"
+
+
+def _weakest(statuses: Sequence[Status]) -> Status:
+    return next((s for s in ("assumed", "declared") if s in statuses), "proven")  # type: ignore[return-value]
+
+
+class Claims:
+    """Works out claims from the rate registry, the site profile and what accounting recorded.
+
+    Args:
+        rates: The registry of device rates.
+        site: The site profile.
+        tracking: What accounting recorded, and when.
+        basis: What counts as an operation.
+    """
+
+    def __init__(self, rates: Rates, site: SiteProfile, tracking: Tracking, basis: str) -> None:
+        self._rates = rates
+        self._site = site
+        self._tracking = tracking
+        self._basis = basis
+
+    def boundaries(self) -> list[int]:
+        """Moments between which equal allocations have equal claims."""
+        moments = {self._rates.complete_through, *self._tracking.boundaries()}
+        for profile in self._site.clusters.values():
+            for group in profile.nodes:
+                moments.update(t for t in (group.from_, group.to) if t is not None)
+        return sorted(moments)
+
+    def needs_nodes(self, cluster: str) -> bool:
+        """The profile lists nodes of this cluster, so the claim depends on which nodes a run had."""
+        return bool(self._site.cluster(cluster).nodes)
+
+    def claim(self, shape: Shape) -> Claim:
+        """The claim of one shape."""
+        nodes = self._nodes(shape)
+        counted = count_accelerators(
+            shape.alloc_tres, shape.alloc_gres, len(nodes) or None, self._rates.inert_gres
+        )
+        recorded = self._gres_recorded(counted, shape, nodes)
+        reasons: list[str] = []
+        statuses: dict[str, Status] = {
+            "gres_recorded": recorded or "proven",
+            "labels_true": self._labels(counted, nodes),
+            "confined": self._confined(nodes),
+        }
+        zero = counted.kind in ("zero", "absent") and recorded is not None
+        own_count = (
+            counted.devices if counted.kind == "given" and not counted.shares else (0 if zero else None)
+        )
+        try:
+            gpus = self._gpus(shape, nodes, counted, zero, reasons)
+            devices: tuple[Device, ...] | None = (*gpus, *self._cpus(shape, nodes, counted, reasons))
+        except _Open as why:
+            devices = None
+            reasons.append(str(why))
+        try:
+            strict: tuple[Device, ...] | None = (
+                *self._strict_gpus(shape, nodes, counted, zero and recorded == "proven"),
+                *self._strict_cpus(shape, nodes, counted),
+            )
+        except _Open:
+            strict = None
+        return Claim(
+            gpu_count=own_count,
+            gpus=tuple(self._gpu_lines(shape, nodes, counted)),
+            devices=devices,
+            strict=strict,
+            statuses=statuses,
+            reasons=tuple(dict.fromkeys(reasons)),
+        )
+
+    def _gpu_lines(self, shape: Shape, nodes: Sequence[_Node], counted: Counted) -> Iterator[Gpus]:
+        for named in counted.named:
+            try:
+                sku = self._card(shape, nodes, named.type, named.gres)[0]
+            except _Open:
+                sku = "unknown"
+            yield Gpus(named.type, named.count, sku)
+
+    # What is known of the nodes
+
+    def _nodes(self, shape: Shape) -> tuple[_Node, ...]:
+        try:
+            names = expand(shape.node_list) if shape.node_list else ()
+        except ValueError:
+            names = ()
+        profile = self._site.cluster(shape.cluster)
+        found = [
+            _Node(name, profile.groups_during(name, shape.since, shape.until) if profile.nodes else ())
+            for name in names
+        ]
+        found += [_Node(None, ())] * max(0, (shape.nodes or 0) - len(found))
+        return tuple(found)
+
+    def _confined(self, nodes: Sequence[_Node]) -> Status:
+        answers = [n.confined(what) for n in nodes for what in ("devices_confined", "cores_confined")]
+        return _weakest([a for a in answers if a != "no"]) if answers else "assumed"
+
+    def _labels(self, counted: Counted, nodes: Sequence[_Node]) -> Status:
+        if not counted.named:
+            return "proven"
+        statuses = [n.status() if all(g.sku for g in n.known) else None for n in nodes]
+        if not statuses or None in statuses:
+            return "assumed"
+        return _weakest([s for s in statuses if s is not None])
+
+    def _gres_recorded(self, counted: Counted, shape: Shape, nodes: Sequence[_Node]) -> Status | None:
+        """What stands behind a zero; None if nothing does, so that the count is unknown."""
+        if counted.kind == "given":
+            return "proven"
+        if counted.kind == "unknown":
+            return None
+        statuses = [n.status() for n in nodes]
+        if nodes and None not in statuses and all(g.gpus == 0 for n in nodes for g in n.known):
+            return _weakest([s for s in statuses if s is not None])
+        cards = self._tracking.cards_recorded(shape.cluster, shape.since, shape.until)
+        if cards == "no" and counted.kind == "absent":
+            return None
+        if counted.kind == "zero":
+            cards = "proven"  # Slurm writes gres/gpu=0 only where it tracks gres/gpu
+        if cards is not None and cards != "no":
+            shares = self._tracking.shares_recorded(shape.cluster, shape.since, shape.until)
+            return cards if shares else "assumed"
+        return "assumed" if self._tracking.gpus_seen_before(shape.cluster, shape.until) else None
+
+    # Accelerators
+
+    def _gpus(
+        self, shape: Shape, nodes: Sequence[_Node], counted: Counted, zero: bool, reasons: list[str]
+    ) -> list[Device]:
+        loose = any(n.confined("devices_confined") == "no" for n in nodes)
+        if zero and not loose:
+            return []
+        if counted.kind != "given" or loose:
+            reasons.append(
+                "jobs are not held to their own GPUs on these nodes: every GPU of them counts"
+                if loose
+                else "the record does not tell how many GPUs there were: every GPU its nodes could hold counts"
+            )
+            whole = self._whole_nodes(shape, nodes)
+            own = [] if counted.kind != "given" else self._own(shape, nodes, counted)
+            return whole if sum(d.flop_s for d in whole) >= sum(d.flop_s for d in own) else own
+        return self._own(shape, nodes, counted)
+
+    def _own(self, shape: Shape, nodes: Sequence[_Node], counted: Counted) -> list[Device]:
+        devices = [self._named(shape, nodes, named) for named in counted.named]
+        if counted.shares:
+            cards = sum(d.count for d in self._whole_nodes(shape, nodes))
+            device, ceiling = self._card(shape, nodes, None, "gpu")
+            count = min(counted.shares, cards)
+            devices.append(
+                Device("gpu", device, None, count, ceiling, "shares of cards, at most a whole card each")
+            )
+        return devices
+
+    def _named(self, shape: Shape, nodes: Sequence[_Node], named: Named) -> Device:
+        device, ceiling = self._card(shape, nodes, named.type, named.gres)
+        what = f"gres/{named.gres}" + (f":{named.type}" if named.type else "")
+        return Device(
+            "gpu", device, named.type, named.count, ceiling, f"{what}={named.count} of the allocation"
+        )
+
+    def _card(self, shape: Shape, nodes: Sequence[_Node], label: str | None, gres: str) -> tuple[str, int]:
+        """The largest card that fits a label and what the inventory says of the nodes."""
+        groups = [g for n in nodes for g in n.known]
+        skus = {g.sku for g in groups}
+        listed = bool(nodes) and None not in skus and all(n.status() is not None for n in nodes)
+        if listed and gres == "gpu":
+            fits = [
+                self._rates.resolve(label, gres_name=gres, sku=sku, ended_at=shape.until)
+                for sku in sorted(map(str, skus))
+            ]
+        else:
+            fits = [self._rates.resolve(label, gres_name=gres, sku=None, ended_at=shape.until)]
+        if any(fit.how == "unknown_after_registry" for fit in fits):
+            raise _Open(
+                f"type {label or '(none)'!r} is not in the rate registry, which was complete only up to an earlier "
+                "date; add the card to a rates overlay or its SKU to the site profile"
+            )
+        ceiling, card = max((fit.ceiling_flop_s(self._basis), fit.ceiling_id) for fit in fits)
+        return card, ceiling
+
+    def _whole_nodes(self, shape: Shape, nodes: Sequence[_Node], proven_only: bool = False) -> list[Device]:
+        if not nodes:
+            raise _Open("neither a number of nodes nor a node list: import NNodes, NodeList and AllocTRES")
+        limit = self._site.cluster(shape.cluster).max_gpus_per_node
+        if limit is None or proven_only:
+            limit = self._rates.max_gpus_per_node
+        devices: list[Device] = []
+        unlisted = 0
+        for node in nodes:
+            status = node.status()
+            if (
+                status is None
+                or (proven_only and status != "proven")
+                or any(g.gpus is None for g in node.known)
+            ):
+                unlisted += 1
+                continue
+            found = [
+                (group.gpus or 0, *self._card(shape, [_Node(node.name, (group,))], None, "gpu"))
+                for group in node.known
+                if group.gpus
+            ]
+            if found:
+                count, device, ceiling = max(found, key=lambda f: f[0] * f[2])
+                devices.append(Device("gpu", device, None, count, ceiling, "inventory", node.name))
+        if unlisted:
+            device, ceiling = self._card(shape, [], None, "gpu")
+            source = f"{unlisted} nodes x {limit} GPUs, the most a node is taken to hold"
+            devices.append(Device("gpu", device, None, unlisted * limit, ceiling, source))
+        return devices
+
+    def _strict_gpus(
+        self, shape: Shape, nodes: Sequence[_Node], counted: Counted, zero: bool
+    ) -> list[Device]:
+        held = bool(nodes) and all(n.confined("devices_confined") == "proven" for n in nodes)
+        if zero and held:
+            return []
+        if held and counted.kind == "given":
+            if self._labels(counted, nodes) == "proven":
+                return self._own(shape, nodes, counted)
+            device, ceiling = self._card(shape, [], None, "gpu")
+            return [
+                Device(
+                    "gpu",
+                    device,
+                    None,
+                    counted.devices + counted.shares,
+                    ceiling,
+                    "count of the allocation, any card",
+                )
+            ]
+        whole = self._whole_nodes(shape, nodes, proven_only=True)
+        if counted.kind != "given":
+            return whole
+        device, ceiling = self._card(shape, [], None, "gpu")
+        count = max(counted.devices, sum(d.count for d in whole))
+        proven = all(n.status() == "proven" for n in nodes)
+        return (
+            whole
+            if proven
+            else [Device("gpu", device, None, count, ceiling, "every GPU its nodes could hold, any card")]
+        )
+
+    # Processor cores
+
+    def _cpus(
+        self, shape: Shape, nodes: Sequence[_Node], counted: Counted, reasons: list[str]
+    ) -> list[Device]:
+        cpus = max((c for c in (shape.cpus, counted.cpus) if c is not None), default=None)
+        loose = any(n.confined("cores_confined") == "no" for n in nodes)
+        if loose or cpus is None:
+            reasons.append(
+                "jobs are not held to their own cores on these nodes: every core of them counts"
+                if loose
+                else "the record does not tell how many CPUs there were: every core its nodes could hold counts"
+            )
+            return self._whole_cores(shape, nodes)
+        cores = [max((g.cores for g in n.known if g.cores is not None), default=None) for n in nodes]
+        complete = bool(nodes) and all(
+            n.status() and all(g.cores is not None for g in n.known) for n in nodes
+        )
+        if complete:
+            cpus = min(cpus, sum(c for c in cores if c is not None))
+        models = {g.cpu_model for n in nodes for g in n.known}
+        named = bool(nodes) and all(n.status() for n in nodes) and None not in models
+        core, ceiling = max(
+            (self._core(model, shape) for model in (sorted(map(str, models)) if named else [None])),
+            key=lambda found: found[1],
+        )
+        return [
+            Device(
+                "cpu", core, None, cpus, ceiling, f"{cpus} CPUs of the allocation, each taken as a whole core"
+            )
+        ]
+
+    def _core(self, model: str | None, shape: Shape) -> tuple[str, int]:
+        return self._rates.cpu_core_ops_s(model, self._basis, shape.until)
+
+    def _whole_cores(self, shape: Shape, nodes: Sequence[_Node], proven_only: bool = False) -> list[Device]:
+        if not nodes:
+            raise _Open(
+                "neither CPUs nor a number of nodes nor a node list: import AllocCPUS, NNodes, NodeList and AllocTRES"
+            )
+        devices: list[Device] = []
+        unlisted = 0
+        for node in nodes:
+            status = node.status()
+            if (
+                status is None
+                or (proven_only and status != "proven")
+                or any(g.cores is None for g in node.known)
+            ):
+                unlisted += 1
+                continue
+            found = [(g.cores or 0, *self._core(g.cpu_model, shape)) for g in node.known]
+            count, core, ceiling = max(found, key=lambda f: f[0] * f[2])
+            devices.append(Device("cpu", core, None, count, ceiling, "inventory", node.name))
+        if unlisted:
+            limit = self._rates.max_cores_per_node
+            core, ceiling = self._core(None, shape)
+            source = f"{unlisted} nodes x {limit} cores, the most a node is taken to hold"
+            devices.append(Device("cpu", core, None, unlisted * limit, ceiling, source))
+        return devices
+
+    def _strict_cpus(self, shape: Shape, nodes: Sequence[_Node], counted: Counted) -> list[Device]:
+        held = bool(nodes) and all(n.confined("cores_confined") == "proven" for n in nodes)
+        if held and (counted.cpus is not None or shape.cpus is not None):
+            return self._cpus(shape, nodes, counted, [])
+        return self._whole_cores(shape, nodes, proven_only=True)

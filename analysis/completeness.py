@@ -1,0 +1,83 @@
+"""Do the records hold every run there was? What a group's rule-out needs before its sum means anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slurm_trace.analysis.tracking import Status
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What one import of accounting can be held to.
+
+    Attributes:
+        cluster: Cluster it was for; None if its rows named several.
+        covers: The half-open interval that it covers completely; None if nobody says so.
+        complete: It was read to its end.
+        live: Slurm itself was asked, so the interval was seen and not only declared.
+        flags: What was asked for: all_users, duplicates, private_data.
+    """
+
+    id: int
+    name: str
+    cluster: str | None
+    covers: tuple[int, int] | None
+    complete: bool
+    live: bool
+    flags: dict[str, Any]
+
+    @property
+    def whole(self) -> bool:
+        """It asked for every user's runs and for every run of a requeued job."""
+        wanted = self.flags.get("all_users", True) and self.flags.get("duplicates", True)
+        return bool(wanted) and self.flags.get("private_data") is not True
+
+
+@dataclass(frozen=True, slots=True)
+class Completeness:
+    """What stands behind records_complete for one cluster; `gaps` are reasons why the records are not complete."""
+
+    status: Status
+    gaps: tuple[str, ...] = ()
+
+
+def completeness(
+    imports: Sequence[Coverage], cluster: str, since: int | None, until: int | None
+) -> Completeness:
+    """Judge the imports of one cluster for [since, until); an open end reaches as far as the imports do."""
+    mine = [i for i in imports if i.cluster in (None, cluster)]
+    read = [i for i in mine if i.complete]
+    unfinished = [f"import {i.id} ({i.name}) was not finished" for i in mine if not i.complete]
+    whole = [i for i in read if i.whole]
+    spans = [(i.covers, i.live) for i in whole if i.covers is not None]
+    open_ended = any(i.covers is None for i in whole)
+    if not spans:
+        partial = [
+            f"import {i.id} ({i.name}) left out runs of other users or of requeued jobs"
+            for i in read
+            if not i.whole
+        ]
+        return Completeness("assumed", tuple(unfinished if open_ended else unfinished + partial))
+    holes = _holes(
+        [span for span, _ in spans],
+        min(a for (a, _), _ in spans) if since is None else since,
+        max(b for (_, b), _ in spans) if until is None else until,
+    )
+    if open_ended:  # a file that nobody spoke for may hold what the others lack
+        return Completeness("assumed" if holes else "declared", tuple(unfinished))
+    gaps = unfinished + [f"no import covers epoch {a} to {b}" for a, b in holes]
+    return Completeness("proven" if all(live for _, live in spans) else "declared", tuple(gaps))
+
+
+def _holes(spans: Iterable[tuple[int, int]], since: int, until: int) -> list[tuple[int, int]]:
+    found, reached = [], since
+    for first, last in sorted(spans):
+        if first > reached and reached < until:
+            found.append((reached, min(first, until)))
+        reached = max(reached, last)
+    if reached < until:
+        found.append((reached, until))
+    return found

@@ -1,0 +1,260 @@
+"""The one-sided envelope at the rung `allocation`: held time x ceiling of every device a run could use.
+
+Exact by construction: a run's bound is `held_s` (whole seconds) times its claim's operations a second (an integer
+of any size), so that a verdict is one comparison of whole seconds, and a group's sum is a sum of seconds per claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from slurm_trace.analysis.claims import Claim, Claims, Shape
+from slurm_trace.analysis.counting import count_accelerators
+from slurm_trace.analysis.rates import Rates
+from slurm_trace.analysis.release import WHY, Releases, releases
+from slurm_trace.analysis.tracking import Tracking
+
+from slurm_trace.accounting.events import Event
+from slurm_trace.site.profile import SiteProfile
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+RUNG = "allocation"
+
+_SECONDS_END = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One product of the sum: `count` devices x `ceiling_flop_s` x `seconds`."""
+
+    node: str | None
+    gpu: str | None
+    kind: Literal["gpu", "cpu"]
+    device: str
+    count: int
+    from_: int | None
+    to: int | None
+    seconds: int
+    ceiling_flop_s: int
+    source: str
+
+    @property
+    def flop(self) -> int:
+        """Operations in this term."""
+        return self.count * self.ceiling_flop_s * self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """The bounds of a table of runs; row i of everything belongs to row i of `runs`.
+
+    Attributes:
+        runs: The runs, as loaded.
+        release: When each of them let go.
+        claims: The distinct claims.
+        code: Index into `claims`.
+        basis: What counts as an operation.
+    """
+
+    runs: pd.DataFrame
+    release: Releases
+    claims: tuple[Claim, ...]
+    code: Ints
+    basis: str
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    def claim(self, i: int) -> Claim:
+        """The claim of run i."""
+        return self.claims[self.code[i]]
+
+    @property
+    def started(self) -> Bools:
+        """Runs that may have held anything."""
+        return self.runs["started"].to_numpy(dtype=bool)
+
+    @property
+    def bounded(self) -> Bools:
+        """Runs that have a bound."""
+        has = np.array([c.devices is not None for c in self.claims] or [False])
+        return self.release.known & (has[self.code] | ~self.started)
+
+    def bound_flop(self, i: int, kind: Literal["gpu", "cpu"] | None = None) -> int | None:
+        """Most operations run i can have done; None if there is no bound."""
+        if not self.release.known[i]:
+            return None
+        claim = self.claim(i)
+        rate = claim.total_flop_s if kind is None else (None if claim.devices is None else claim.flop_s(kind))
+        return None if rate is None else int(self.release.held_s[i]) * rate
+
+    def strict_flop(self, i: int) -> int | None:
+        """The same when nothing is granted that is not proven; None if there is no bound then."""
+        rate = self.claim(i).strict_flop_s
+        if rate is None or not self.release.proven[i]:
+            return None
+        return int(self.release.held_s[i]) * rate
+
+    def below(self, limit_flop: int, *, strict: bool = False) -> Bools:
+        """Runs whose bound is less than the limit. False says nothing: the bound may be higher or missing."""
+        longest = self._per_claim(
+            lambda c: _longest_s(c.strict_flop_s if strict else c.total_flop_s, limit_flop), np.int64
+        )
+        known = self.release.proven if strict else self.release.known
+        return known & (self.release.held_s <= longest)
+
+    def magnitude(self) -> npt.NDArray[np.float64]:
+        """The bounds as floats, for ordering and pictures; infinite where there is none."""
+        rate = self._per_claim(
+            lambda c: float("inf") if c.total_flop_s is None else float(c.total_flop_s), np.float64
+        )
+        held = np.maximum(self.release.held_s, 0)
+        return np.where(self.bounded, np.where(held > 0, rate * held, 0.0), np.inf)
+
+    def gpu_count(self) -> tuple[Ints, Bools]:
+        """Accelerators of each run, and whether the record tells."""
+        counts = self._per_claim(lambda c: -1 if c.gpu_count is None else c.gpu_count, np.int64)
+        return np.maximum(counts, 0), counts >= 0
+
+    def terms(self, i: int, *, strict: bool = False) -> Iterator[Term]:
+        """The products whose sum is the bound of run i (nothing, if it has no bound)."""
+        claim = self.claim(i)
+        devices = claim.strict if strict else claim.devices
+        known = self.release.proven[i] if strict else self.release.known[i]
+        if devices is None or not known:
+            return
+        start = self.runs["start"].iat[i]
+        begin = None if pd.isna(start) else int(start)
+        recorded, held = int(self.release.recorded_s[i]), int(self.release.held_s[i])
+        stretches = [(0, recorded, WHY[0] if held > recorded else WHY[self.release.why[i]])]
+        if held > recorded:
+            stretches.append((recorded, held, WHY[self.release.why[i]]))
+        for device in devices:
+            for first, last, why in stretches:
+                yield Term(
+                    node=device.node,
+                    gpu=device.label or (device.device if device.kind == "gpu" else None),
+                    kind=device.kind,
+                    device=device.device,
+                    count=device.count,
+                    from_=None if begin is None else begin + first,
+                    to=None if begin is None else begin + last,
+                    seconds=last - first,
+                    ceiling_flop_s=device.ceiling_flop_s,
+                    source=f"{device.source}; {why}",
+                )
+
+    def _per_claim(self, value: Callable[[Claim], float], dtype: type) -> npt.NDArray[np.generic]:
+        table = np.array([value(c) for c in self.claims] or [0], dtype=dtype)
+        return table[self.code]
+
+
+def _longest_s(flop_s: int | None, limit_flop: int) -> int:
+    """Most whole seconds at this rate that stay below the limit; -1 if none do."""
+    if flop_s is None or limit_flop <= 0:
+        return -1
+    return _SECONDS_END if flop_s == 0 else min(_SECONDS_END, (limit_flop - 1) // flop_s)
+
+
+def envelope(
+    runs: pd.DataFrame,
+    allocations: Mapping[int, tuple[str | None, str | None]],
+    *,
+    rates: Rates,
+    site: SiteProfile,
+    events: Sequence[Event] = (),
+    as_of: int,
+    basis: str,
+) -> Envelope:
+    """Bound every run.
+
+    Args:
+        runs: One row a run (see the store's `load_runs`), positions counted from 0.
+        allocations: AllocTRES and AllocGRES by the codes in `runs["allocation"]`.
+        rates: The registry of device rates.
+        site: The site profile.
+        events: Node and TRES events.
+        as_of: Epoch up to which the records speak.
+        basis: What counts as an operation (`rates.BASES`).
+    """
+    release = releases(runs, site, events, as_of)
+    tracking = Tracking(site, events, _first_gpu_start(runs, allocations, rates))
+    book = Claims(rates, site, tracking, basis)
+    since = runs["start"].fillna(0).to_numpy(dtype=np.int64)
+    timed = release.known & (release.held_s >= 0)
+    until = np.maximum(np.where(timed, since + release.held_s, as_of), since + 1)
+    code, firsts = _distinct(runs, book, since, until)
+    table = {name: runs[name] for name in ("cluster", "allocation", "node_count", "cpu_count", "node_list")}
+    claims = tuple(
+        book.claim(_shape(table, allocations, int(i), int(since[i]), int(until[i]))) for i in firsts
+    )
+    return Envelope(runs, release, claims, code, basis)
+
+
+def _shape(
+    table: Mapping[str, pd.Series],
+    allocations: Mapping[int, tuple[str | None, str | None]],
+    i: int,
+    since: int,
+    until: int,
+) -> Shape:
+    allocation = table["allocation"].iat[i]
+    alloc_tres, alloc_gres = (None, None) if pd.isna(allocation) else allocations[int(allocation)]
+    node_list = table["node_list"].iat[i]
+    nodes, cpus = table["node_count"].iat[i], table["cpu_count"].iat[i]
+    return Shape(
+        cluster=str(table["cluster"].iat[i]),
+        alloc_tres=alloc_tres,
+        alloc_gres=alloc_gres,
+        nodes=None if pd.isna(nodes) else int(nodes),
+        cpus=None if pd.isna(cpus) else int(cpus),
+        node_list=node_list if isinstance(node_list, str) else None,
+        since=since,
+        until=until,
+    )
+
+
+def _distinct(runs: pd.DataFrame, book: Claims, since: Ints, until: Ints) -> tuple[Ints, Ints]:
+    """A code for each run, equal where the claim must be equal, and the first run of each code."""
+    clusters = runs["cluster"].astype("category")
+    flags = runs["flags"].astype("category")
+    doubtful = np.array(["nodes_disagree" in str(f).split() for f in flags.cat.categories] or [False])
+    by_nodes = np.array([book.needs_nodes(str(c)) for c in clusters.cat.categories] or [False])
+    node_count = runs["node_count"]
+    # Without an inventory only the number of nodes matters, and the list only where it may say otherwise.
+    listed = by_nodes[clusters.cat.codes] | doubtful[flags.cat.codes] | node_count.isna().to_numpy()
+    moments = np.array(book.boundaries(), dtype=np.int64)
+    parts = [
+        clusters.cat.codes.to_numpy(dtype=np.int64),
+        runs["allocation"].fillna(-1).to_numpy(dtype=np.int64),
+        node_count.fillna(-1).to_numpy(dtype=np.int64),
+        runs["cpu_count"].fillna(-1).to_numpy(dtype=np.int64),
+        np.where(listed, runs["node_list"].astype("category").cat.codes.to_numpy(dtype=np.int64) + 1, 0),
+        *(np.searchsorted(moments, t, side) for t in (since, until) for side in ("left", "right")),
+    ]
+    key = np.zeros(len(runs), dtype=np.int64)
+    for part in parts:
+        dense = pd.factorize(part)[0].astype(np.int64)
+        key = pd.factorize(key * (dense.max(initial=0) + 1) + dense)[0].astype(np.int64)
+    firsts = np.unique(key, return_index=True)[1]
+    return key, firsts
+
+
+def _first_gpu_start(
+    runs: pd.DataFrame, allocations: Mapping[int, tuple[str | None, str | None]], rates: Rates
+) -> dict[str, int]:
+    """By cluster, the earliest start of a run whose record names a GPU."""
+    with_gpu = [
+        code
+        for code, (tres, gres) in allocations.items()
+        if any(n.gres == "gpu" for n in count_accelerators(tres, gres, 1, rates.inert_gres).named)
+    ]
+    chosen = runs.loc[runs["allocation"].isin(with_gpu) & runs["start"].notna(), ["cluster", "start"]]
+    return {str(c): int(s) for c, s in chosen.groupby("cluster", observed=True)["start"].min().items()}

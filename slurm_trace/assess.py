@@ -1,0 +1,225 @@
+"""From the store to verdicts: loads what the pure analysis needs and puts the question to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slurm_trace.analysis.capacity import Inventory
+from slurm_trace.analysis.completeness import Coverage, completeness
+from slurm_trace.analysis.envelope import Bools, Envelope, envelope
+from slurm_trace.analysis.groups import By, Group, Records, groups
+from slurm_trace.analysis.ranking import ranked, rows, touching
+from slurm_trace.analysis.rates import Rates
+from slurm_trace.analysis.thresholds import Threshold, Thresholds
+from slurm_trace.analysis.verdicts import VERDICTS, Question, verdicts
+from slurm_trace.errors import UsageProblem
+from slurm_trace.site.profile import SiteProfile, load_profile
+from slurm_trace.store.engine import Store
+from slurm_trace.store.load import (
+    ImportRecord,
+    count_rejected,
+    load_allocations,
+    load_events,
+    load_imports,
+    load_runs,
+)
+from slurm_trace.version import EVALUATOR_VERSION, VERSION
+
+TRUST = "allocation"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked.
+
+    Attributes:
+        threshold: Id of a threshold, or a number of operations.
+        basis: What counts as an operation; None for the threshold's own.
+        margin: Room for what the ceilings leave out.
+        since: Start of the window (epoch), None for open.
+        until: End of the window, exclusive.
+        profile: Path of the site profile.
+        overlay: Path of the site's own rates and thresholds.
+    """
+
+    threshold: str
+    basis: str | None
+    margin: Fraction
+    since: int | None = None
+    until: int | None = None
+    profile: str | None = None
+    overlay: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """The answer, not yet in the form of any report."""
+
+    request: Request
+    threshold: Threshold
+    question: Question
+    rates: Rates
+    thresholds_digest: str
+    site: SiteProfile
+    envelope: Envelope
+    in_window: Bools
+    records: Records
+    inventory: Inventory
+
+    @property
+    def members(self) -> Bools:
+        """Runs that count: they touch the window and may have held something."""
+        return self.in_window & self.envelope.started
+
+    @property
+    def ranking_members(self) -> Bools:
+        """Runs that the ranking lists: a record that was never closed is listed apart."""
+        return self.members & ~self.envelope.release.runaway
+
+    def head(self, schema: str) -> dict[str, Any]:
+        """What every JSON report begins with."""
+        release = self.envelope.release
+        return {
+            "schema": schema,
+            "generated_at": int(time.time()),
+            "threshold": {
+                "id": self.threshold.id,
+                "flop": self.threshold.flop,
+                "counts": self.threshold.counts,
+            },
+            "basis": self.question.basis,
+            "trust": TRUST,
+            "margin": float(self.question.margin),
+            "window": {"since": self.request.since, "until": self.request.until},
+            "inputs": {
+                "jobs": int(self.in_window.sum()),
+                "never_started": int((self.in_window & ~self.envelope.started).sum()),
+                "runaway": int((self.members & release.runaway).sum()),
+                "rejected": sum(self.records.rejected.values()),
+                "rates": self.rates.digest,
+                "thresholds": self.thresholds_digest,
+                "site_profile": self.site.digest,
+                "evaluator": f"{VERSION}/{EVALUATOR_VERSION}",
+            },
+            "records_complete": {
+                name: {"status": c.status, "gaps": list(c.gaps)} for name, c in self.records.complete.items()
+            },
+        }
+
+    def jobs(self, top: int | None = None, *, runaway: bool = False) -> Iterator[dict[str, Any]]:
+        """The ranked runs (or, apart, the records that were never closed)."""
+        chosen = self.members & self.envelope.release.runaway if runaway else self.ranking_members
+        order = ranked(self.envelope, chosen, self.question)
+        return self.rows(order if top is None else order[:top])
+
+    def rows(self, order: Any) -> Iterator[dict[str, Any]]:
+        """Runs at these positions as entries of a report."""
+        complete = {name: c.status for name, c in self.records.complete.items()}
+        return rows(
+            self.envelope,
+            order,
+            self.question,
+            complete=complete,
+            since=self.request.since,
+            until=self.request.until,
+        )
+
+    def tally(self, *, strict: bool = False) -> dict[str, int]:
+        """Runs of the ranking by verdict."""
+        found = np.bincount(
+            verdicts(self.envelope, self.question, strict=strict)[self.ranking_members],
+            minlength=len(VERDICTS),
+        )
+        return {verdict: int(n) for verdict, n in zip(VERDICTS, found, strict=True)}
+
+    def groups(self, by: By) -> list[Group]:
+        """The same question for groups."""
+        return groups(self.envelope, self.members, by, self.question, self.records, self.inventory)
+
+
+def assess(store: Store, request: Request) -> Assessment:
+    """Answer a request from what the store holds.
+
+    Raises:
+        UsageProblem: The window, the threshold, the profile or an overlay can't be used.
+    """
+    if request.since is not None and request.until is not None and request.since >= request.until:
+        raise UsageProblem("the window is empty: --since must lie before --until")
+    overlay = Path(request.overlay) if request.overlay else None
+    rates, registry = Rates.load(overlay), Thresholds.load(overlay)
+    threshold = registry.get(request.threshold)
+    site = load_profile(request.profile)
+    question = Question(threshold.flop, request.basis or "max_any_op", request.margin)
+    runs = load_runs(store)
+    imports = load_imports(store)
+    events = load_events(store)
+    as_of = _as_of(runs, imports)
+    bounds = envelope(
+        runs,
+        load_allocations(store),
+        rates=rates,
+        site=site,
+        events=events,
+        as_of=as_of,
+        basis=question.basis,
+    )
+    begin = int(runs["start"].min()) if runs["start"].notna().any() else as_of
+    period = (
+        min(begin, as_of if request.since is None else request.since),
+        max(as_of, begin + 1, 0 if request.until is None else request.until),
+    )
+    # An import that broke off and was made good by a later one leaves nothing open.
+    coverage = [_coverage(i) for i in imports if i.kind != "events" and (i.complete or i.completed_by is None)]
+    records = Records(
+        complete={
+            name: completeness(coverage, name, request.since, request.until)
+            for name in sorted({str(c) for c in runs["cluster"].dropna().unique()})
+        },
+        rejected=count_rejected(store),
+        period=period,
+    )
+    return Assessment(
+        request=request,
+        threshold=threshold,
+        question=question,
+        rates=rates,
+        thresholds_digest=registry.digest,
+        site=site,
+        envelope=bounds,
+        in_window=touching(bounds, request.since, request.until),
+        records=records,
+        inventory=Inventory(rates, site, question.basis, as_of),
+    )
+
+
+def _coverage(entry: ImportRecord) -> Coverage:
+    covers = (
+        None if entry.covers_from is None or entry.covers_to is None else (entry.covers_from, entry.covers_to)
+    )
+    return Coverage(
+        id=entry.id,
+        name=entry.name,
+        cluster=entry.cluster,
+        covers=covers,
+        complete=entry.complete,
+        live=entry.kind in ("sacct", "pyslurm"),
+        flags=entry.flags,
+    )
+
+
+def _as_of(runs: Any, imports: Any) -> int:
+    """The latest moment that the records speak of."""
+    moments = [
+        int(runs[name].max())
+        for name in ("end", "queried_at", "step_end", "start")
+        if runs[name].notna().any()
+    ]
+    moments += [i.covers_to for i in imports if i.covers_to is not None]
+    return max(moments, default=0)

@@ -1,0 +1,150 @@
+"""When did a run let go of its hardware? Each case was seen on a real Slurm."""
+
+import pandas as pd
+import pytest
+
+from slurm_trace.accounting.events import Event
+from slurm_trace.analysis.release import KILLED, LIMIT, NODE_LOST, OPEN, QUERY, SETTLED, releases
+from slurm_trace.site.profile import ClusterProfile, SiteProfile
+
+NOW = 1_800_000_000
+T0 = 1_700_000_000
+
+
+def frame(**values):
+    row = {
+        "cluster": "c", "start": T0, "end": T0 + 100, "elapsed_s": 100, "suspended_s": 0, "limit_s": 3600,
+        "step_end": None, "step_count": 0, "queried_at": None, "state": "COMPLETED", "node_list": "n1",
+        "source": "sacct", "flags": "", "final": True, "started": True,
+    } | values  # fmt: skip
+    numbers = ("start", "end", "elapsed_s", "suspended_s", "limit_s", "step_end", "step_count", "queried_at")
+    return pd.DataFrame(
+        {k: pd.array([v], dtype="Int64") if k in numbers else [v] for k, v in row.items()}
+    )
+
+
+def release(events=(), site=None, **values):
+    return releases(frame(**values), site or SiteProfile(), events, NOW)
+
+
+@pytest.mark.parametrize(
+    ("values", "run_s", "held_s", "why"),
+    [
+        ({}, 100, 101, SETTLED),
+        ({"elapsed_s": None}, 100, 101, SETTLED),
+        # suspended: Elapsed leaves the pause out, the cards were held all along
+        ({"end": T0 + 14400, "elapsed_s": 7200, "suspended_s": 7200}, 7200, 14401, SETTLED),
+        # killed while suspended: End before Start + Elapsed + Suspended
+        ({"end": T0 + 50, "elapsed_s": 40, "suspended_s": 60}, 40, 101, SETTLED),
+        # the batch step outlived the job
+        ({"state": "CANCELLED", "step_end": T0 + 131, "step_count": 2}, 100, 132, SETTLED),
+        # killed, and nothing tells when its processes were gone
+        ({"state": "CANCELLED"}, 100, 191, KILLED),
+        ({"state": "TIMEOUT"}, 100, 191, KILLED),
+        ({"state": "REQUEUED"}, 100, 191, KILLED),
+        # a clock step or a repaired runaway: the end is unknown
+        ({"end": T0, "elapsed_s": 0}, 0, 3691, LIMIT),
+        ({"end": T0 - 5, "elapsed_s": 0, "state": "FAILED"}, 0, 3691, LIMIT),
+        # the same with a finished step is an ordinary short run
+        ({"end": T0, "elapsed_s": 0, "step_end": T0, "step_count": 1}, 0, 1, SETTLED),
+        # no Start in the export: Elapsed alone
+        ({"start": None, "end": None}, 100, 101, SETTLED),
+        # a zone that nobody named can hide an hour, unless Elapsed is there to tell
+        ({"elapsed_s": None, "flags": "tz_assumed"}, 100, 3701, SETTLED),
+        ({"flags": "tz_assumed"}, 100, 101, SETTLED),
+        # running: up to the query
+        ({"state": "RUNNING", "final": False, "end": None, "queried_at": T0 + 100}, 100, 101, QUERY),
+        ({"state": "RUNNING", "final": False, "end": None, "elapsed_s": 10, "queried_at": T0 + 500}, 10, 501, QUERY),
+        # a state that is not final wins over a filled End
+        ({"state": "RUNNING", "final": False, "end": T0 + 5, "queried_at": T0 + 500}, 100, 501, QUERY),
+    ],
+)
+def test_release(values, run_s, held_s, why):
+    found = release(**values)
+    assert (found.run_s[0], found.held_s[0], found.why[0], found.known[0]) == (run_s, held_s, why, True)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"end": T0, "elapsed_s": 0, "limit_s": None},
+        {"state": "PENDING", "final": False, "end": None},
+        {"source": "step"},
+        {"start": None, "end": None, "elapsed_s": None},
+        {"state": "RUNNING", "final": False, "end": None, "elapsed_s": None},
+        {"elapsed_s": 10**17},
+        {"end": T0, "elapsed_s": 0, "limit_s": 2**62},
+    ],
+)
+def test_unknown_release_is_not_zero(values):
+    found = release(**values)
+    assert not found.known[0]
+    assert found.held_s[0] == -1
+    assert found.why[0] == OPEN
+    assert not found.proven[0]
+
+
+def test_never_started_held_nothing():
+    found = release(started=False, start=None, end=T0, elapsed_s=0, state="CANCELLED")
+    assert (found.held_s[0], found.known[0]) == (0, True)
+
+
+def test_completed_without_steps_is_an_assumption_and_with_steps_is_not():
+    assert not release().proven[0]
+    assert release(step_end=T0 + 99, step_count=1).proven[0]
+
+
+def test_grace_comes_from_the_profile():
+    site = SiteProfile({"c": ClusterProfile(kill_wait_s=60, unkillable_step_timeout_s=600)})
+    assert release(site=site, state="CANCELLED").held_s[0] == 101 + 660
+
+
+def test_half_a_grace_in_the_profile_never_shortens_it():
+    site = SiteProfile({"c": ClusterProfile(kill_wait_s=2)})
+    assert release(site=site, state="CANCELLED").held_s[0] == 191
+
+
+def down(start, end, node="n1"):
+    return Event("c", node, start, end, "DOWN*", "Not responding", None, "slurm")
+
+
+@pytest.mark.parametrize(
+    ("event", "held_s", "why", "proven"),
+    [
+        (down(T0 + 100, T0 + 1000), 1031, NODE_LOST, True),
+        (down(T0 + 40, T0 + 1000), 1031, NODE_LOST, True),
+        (down(T0 + 100, None), NOW - T0 + 31, NODE_LOST, True),  # still down, as far as the records go
+        (down(T0 + 100, T0 + 1000, "n2"), 191, KILLED, False),
+        (down(T0 + 90_000, T0 + 91_000), 191, KILLED, False),
+    ],
+)
+def test_node_fail_lasts_until_the_node_is_back(event, held_s, why, proven):
+    found = release([event], state="NODE_FAIL")
+    assert (found.held_s[0], found.why[0], found.proven[0]) == (held_s, why, proven)
+
+
+def test_node_fail_with_steps_but_without_events_is_not_proven():
+    found = release(state="NODE_FAIL", step_end=T0 + 100, step_count=1)
+    assert not found.proven[0]
+
+
+@pytest.mark.parametrize(
+    ("values", "runaway"),
+    [
+        ({"queried_at": T0 + 7201}, True),
+        ({"queried_at": T0 + 7000}, False),
+        ({"queried_at": T0 + 7201, "limit_s": None}, False),
+        ({"queried_at": T0 + 7201, "state": "SUSPENDED"}, True),
+        ({"queried_at": T0 + 7201, "end": T0 + 7201}, False),
+    ],
+)
+def test_runaway(values, runaway):
+    found = release(**({"state": "RUNNING", "final": False, "end": None, "elapsed_s": None} | values))
+    assert found.runaway[0] == runaway
+    assert found.known[0]
+
+
+def test_recorded_part_never_exceeds_the_whole():
+    for values in ({}, {"state": "CANCELLED"}, {"end": T0, "elapsed_s": 0}, {"elapsed_s": None}):
+        found = release(**values)
+        assert 0 <= found.recorded_s[0] <= found.held_s[0]
