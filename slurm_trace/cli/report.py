@@ -1,0 +1,63 @@
+"""`report`: the audit report as one HTML file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from slurm_trace.cli.ranking import BY, assessment, question_options
+from slurm_trace.errors import EnvironmentProblem
+
+if TYPE_CHECKING:
+    from slurm_trace.assess import Assessment
+
+TOP = 50
+
+
+@click.command()
+@question_options
+@click.option(
+    "--html", "path", required=True, metavar="FILE", type=click.Path(dir_okay=False), help="Where to write."
+)
+@click.option(
+    "--top", type=click.IntRange(min=1), default=TOP, show_default=True, help="How many runs to list."
+)
+@click.pass_context
+def report(context: click.Context, path: str, top: int, **options: Any) -> None:
+    """Write the audit report as one HTML file."""
+    write_html(assessment(context, options), Path(path), top)
+    click.echo(f"wrote {path}", err=True)
+
+
+def write_html(found: Assessment, path: Path, top: int = TOP) -> None:
+    """Write the report of an assessment; a file that is there is replaced whole or left as it is.
+
+    Raises:
+        EnvironmentProblem: The file can't be written.
+    """
+    from slurm_trace.analysis.picture import histogram
+    from slurm_trace.analysis.report import render
+
+    rank = found.head("slurm-trace/rank/1") | {
+        "verdicts": found.tally(),
+        "verdicts_strict": found.tally(strict=True),
+        "runaway_jobs": list(found.jobs(top, runaway=True)),
+        "jobs": list(found.jobs(top)),
+    }
+    groups = [
+        found.head("slurm-trace/groups/1") | {"groups": [asdict(group) for group in found.groups(by)]}
+        for by in BY
+    ]
+    bounds = found.envelope.magnitude()[found.ranking_members].tolist()
+    page = render(rank, groups, found.marks, histogram(bounds, found.threshold.flop))
+    draft = path.with_name(path.name + ".part")
+    try:
+        draft.write_text(page, encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"{path}: {error.strerror}; name a file in a folder you may write to"
+        ) from error
