@@ -55,7 +55,7 @@ table.narrow{width:auto}caption{text-align:left;color:var(--soft);padding:.25rem
 th,td{text-align:left;padding:.3rem .7rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:top}
 thead th{border-bottom:2px solid var(--line);white-space:nowrap}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-td.wrap{overflow-wrap:anywhere}code{font:.85em ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
+td.wrap{overflow-wrap:anywhere;min-width:6rem}sup{line-height:0}code{font:.85em ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 .v{white-space:nowrap;font-weight:600}.v.NOT_RULED_OUT{color:var(--over)}.v.INSUFFICIENT{color:var(--none)}
 .v.RULED_OUT{color:var(--under)}dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:.5rem 0}
 dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}.soft{color:var(--soft)}figure{margin:1rem 0}
@@ -64,6 +64,7 @@ svg .tick{fill:var(--soft);font-size:11px}
 svg .axis{stroke:var(--ink)}svg .grid{stroke:var(--line);stroke-width:.5}svg .under{fill:var(--under)}
 svg .over{fill:var(--over)}svg circle{fill-opacity:.65}svg .threshold{stroke:var(--soft);stroke-dasharray:3 3}
 svg .threshold.asked{stroke:var(--over);stroke-width:2;stroke-dasharray:none}svg .name.asked{font-weight:700}
+svg .name{paint-order:stroke;stroke:var(--paper);stroke-width:5px}
 @media print{body{padding:0;max-width:none;font-size:11px}h2{break-after:avoid}tr,figure{break-inside:avoid}
 thead{display:table-header-group}a{color:inherit}}
 """
