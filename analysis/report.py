@@ -55,7 +55,8 @@ table.narrow{width:auto}caption{text-align:left;color:var(--soft);padding:.25rem
 th,td{text-align:left;padding:.3rem .7rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:top}
 thead th{border-bottom:2px solid var(--line);white-space:nowrap}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-td.wrap{overflow-wrap:anywhere;min-width:6rem}sup{line-height:0}code{font:.85em ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
+td.wrap{overflow-wrap:anywhere;min-width:6rem}sup{line-height:0}
+code{font:.85em ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 .v{white-space:nowrap;font-weight:600}.v.NOT_RULED_OUT{color:var(--over)}.v.INSUFFICIENT{color:var(--none)}
 .v.RULED_OUT{color:var(--under)}dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:.5rem 0}
 dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}.soft{color:var(--soft)}figure{margin:1rem 0}

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from slurm_trace.analysis.picture import histogram
 from slurm_trace.analysis.report import render
 from support.reports import HOSTILE, THRESHOLDS, T, grouped, ranking

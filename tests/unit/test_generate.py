@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from itertools import groupby, islice
 
 import pytest
+
 from slurm_trace.examples.generate import COLUMNS, POOLS, Centre, site_profile_text
 
 JOBS = 20_000

@@ -6,6 +6,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+
 from slurm_trace.analysis.picture import BINS_PER_DECADE, Histogram, Lane, histogram, svg
 from slurm_trace.analysis.report import flop, render, text
 from support.reports import HOSTILE, THRESHOLDS, T, grouped, ranking
