@@ -1,0 +1,187 @@
+"""Text of `sacct -p` and `-P`, read in blocks of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import IO
+
+from slurm_trace.accounting.blocks import BlockMaker, Columns, empty_columns
+from slurm_trace.accounting.fields import Layout
+from slurm_trace.accounting.header import REMEDY, find_layout, header_layout
+from slurm_trace.accounting.lines import LineReader, decode
+from slurm_trace.accounting.options import ReadOptions
+from slurm_trace.accounting.records import RejectedRow, RunBlock
+from slurm_trace.accounting.rows import ReadRow, RowReader
+from slurm_trace.errors import InputProblem
+
+BLOCK_BYTES = 2 << 20
+
+#: A longer line is no row: it is rejected, and only its beginning kept.
+MAX_LINE_BYTES = 16 << 20
+KEPT_BYTES = 1 << 16
+
+_HEAD_BYTES = 1 << 20
+_UTF8_MARK = b"\xef\xbb\xbf"
+
+
+def read_text(stream: IO[bytes], options: ReadOptions) -> Iterator[RunBlock]:
+    """Read an export of sacct.
+
+    Args:
+        stream: The bytes; read once, from where it stands.
+        options: How to read them.
+
+    Yields:
+        Blocks of runs. A run whose steps may still follow comes with the next block.
+
+    Raises:
+        InputProblem: The input is empty, is no sacct text, or another export begins in its middle; what was read
+            before that has been handed out.
+    """
+    head = _read_head(stream)
+    body = head.removeprefix(_UTF8_MARK)
+    blank = len(body) - len(body.lstrip(b"\r\n"))
+    first_line = body[:blank].count(b"\n") + 1
+    body = body[blank:]
+    if not body.strip():
+        raise InputProblem(
+            f"{options.source_name}: empty output: an export has at least its header; do not call sacct with -n, and "
+            "look at its exit status"
+        )
+    if b"\0" in body[:4] or body.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InputProblem(
+            f"{options.source_name}: this is no UTF-8 text; convert it with iconv, or {REMEDY}"
+        )
+    lines = [decode(line)[0] for line in body.split(b"\n")[:20]]
+    layout, header_lines = find_layout(lines, options)
+    if header_lines:
+        body = body.partition(b"\n")[2]
+        first_line += header_lines
+    yield from _Reading(stream, options, layout).blocks(body, first_line)
+
+
+def _read_head(stream: IO[bytes]) -> bytes:
+    head = b""
+    while len(head) < _HEAD_BYTES:
+        chunk = stream.read(_HEAD_BYTES - len(head))
+        if not chunk:
+            break
+        head += chunk
+    return head
+
+
+class _Reading:
+    """One pass over the lines behind the header."""
+
+    def __init__(self, stream: IO[bytes], options: ReadOptions, layout: Layout) -> None:
+        self._stream = stream
+        self._options = options
+        self._layout = layout
+        self._maker = BlockMaker(options)
+        self._parser = BlockParser(layout, RowReader(options))
+
+    def blocks(self, pending: bytes, line: int) -> Iterator[RunBlock]:
+        while True:
+            chunk = self._stream.read(BLOCK_BYTES)
+            data = pending + chunk
+            if not chunk:
+                break
+            if len(data) > MAX_LINE_BYTES and b"\n" not in data:
+                yield self._maker.make(empty_columns(), [_too_long(data, line)], last=False)
+                pending, line = self._after_line(), line + 1
+                continue
+            whole, pending = self._cut(data)
+            if whole:
+                yield from self._parse(whole, line, last=False)
+                line += whole.count(b"\n")
+        yield from self._parse(data, line, last=True)
+
+    def _after_line(self) -> bytes:
+        while chunk := self._stream.read(BLOCK_BYTES):
+            if b"\n" in chunk:
+                return chunk.partition(b"\n")[2]
+        return b""
+
+    def _cut(self, data: bytes) -> tuple[bytes, bytes]:
+        """What can be read now, and what must wait: the last whole row may go on in lines that are still to come."""
+        end = data.rfind(b"\n") + 1
+        gap, gaps = self._layout.delimiter.encode(), self._layout.width - 1
+        start = end
+        while start > 0 and end - start < BLOCK_BYTES:
+            start = data.rfind(b"\n", 0, start - 1) + 1
+            if data.count(gap, start, data.index(b"\n", start)) == gaps:
+                return data[:start], data[start:]
+        return data[:end], data[end:]
+
+    def _parse(self, data: bytes, line: int, *, last: bool) -> Iterator[RunBlock]:
+        other = self._other_header(data)
+        if other is None:
+            yield self._maker.make(*self._parser.parse(data, line), last=last)
+            return
+        yield self._maker.make(*self._parser.parse(data[:other], line), last=True)
+        line += data.count(b"\n", 0, other)
+        raise InputProblem(
+            f"{self._options.source_name}: line {line}: another export with other columns "
+            "begins here; import it as a file of its own"
+        )
+
+    def _other_header(self, data: bytes) -> int | None:
+        """Where a header of other columns begins, if there is one."""
+        at = data.find(b"JobID")
+        while at >= 0:
+            start = data.rfind(b"\n", 0, at) + 1
+            end = data.find(b"\n", at)
+            end = len(data) if end < 0 else end
+            layout = header_layout(decode(data[start:end])[0].removesuffix("\r"), None)
+            if layout is not None and layout.names != self._layout.names:
+                return start
+            at = data.find(b"JobID", end)
+        return None
+
+
+class BlockParser:
+    """Reads a stretch of whole lines: plain rows at once, the others one by one, stretches of odd lines together."""
+
+    def __init__(self, layout: Layout, reader: RowReader) -> None:
+        self._layout = layout
+        self._reader = reader
+        self._lines = LineReader(layout, reader)
+
+    def parse(self, data: bytes, first_line: int) -> tuple[Columns, list[ReadRow]]:
+        """Columns of the plain runs, and all other rows."""
+        if self._layout.crlf:
+            data = data.replace(b"\r\n", b"\n")
+        raws = data.split(b"\n")
+        results: list[ReadRow | None] = [self._whole(raw, first_line + i) for i, raw in enumerate(raws)]
+        odd = self._stretches(raws, [i for i, result in enumerate(results) if result is None])
+        for start, end in odd:
+            results[start:end] = [None] * (end - start)
+        others = [result for result in results if result is not None]
+        for start, end in odd:
+            others.extend(self._lines.read(raws[start:end], first_line + start))
+        return empty_columns(), others
+
+    def _stretches(self, raws: list[bytes], odd: list[int]) -> list[tuple[int, int]]:
+        """Odd lines that stand together, with the whole row before them where they may be the rest of its name."""
+        stretches: list[tuple[int, int]] = []
+        gap = self._layout.delimiter.encode()
+        for i in odd:
+            if stretches and stretches[-1][1] == i:
+                stretches[-1] = (stretches[-1][0], i + 1)
+            elif raws[i].strip():
+                goes_on = i > 0 and self._layout.runs_over and gap not in raws[i]
+                stretches.append((i - 1 if goes_on else i, i + 1))
+        return stretches
+
+    def _whole(self, raw: bytes, line: int) -> ReadRow | None:
+        """A row that stands whole on its line, or None."""
+        text, replaced = decode(raw)
+        pieces = text.split(self._layout.delimiter)
+        if len(pieces) != self._layout.width:
+            return None
+        row = self._reader.read(self._layout.row(pieces), line, raw, ("utf8_replaced",) if replaced else ())
+        return None if isinstance(row, RejectedRow) else row
+
+
+def _too_long(data: bytes, line: int) -> RejectedRow:
+    return RejectedRow(line, f"line longer than {MAX_LINE_BYTES >> 20} MiB", data[:KEPT_BYTES])
