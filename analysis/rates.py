@@ -1,0 +1,372 @@
+"""The rate registry: which device a label may mean, and the most operations a second it can do."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
+from pathlib import Path
+from typing import Literal
+
+from slurm_trace.analysis import registry
+from slurm_trace.analysis.ceiling import BASES, DeviceRate, architecture_of, own_ceiling
+from slurm_trace.analysis.labels import level, plain_profile, split_mig, without_vendor
+
+__all__ = ["BASES", "CpuCore", "DeviceRate", "Rates", "Resolution"]
+
+How = Literal["exact", "alias", "ambiguous", "unknown", "unknown_after_registry"]
+
+AFTER_REGISTRY = "unknown_after_registry"
+"""`Resolution.how`, and the class of a CPU core, where a faster device may exist that the registry can't know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What a label may stand for.
+
+    Attributes:
+        device_ids: Every device that fits, in the order of the registry.
+        ceiling_id: The one with the largest ceiling, every operation counted.
+        how: "exact": a driver name or registry id. "alias": a site's word that fits one device. "ambiguous": it fits
+            several, or comes without a card. "unknown": it fits none, so the largest device counts.
+            "unknown_after_registry": the same for a run that ended when a faster one may have existed: no bound.
+        verified: All figures of `ceiling_id` were read in sources that can be looked up.
+        mig_profile: The MIG profile the label names.
+        ceilings: Largest ceiling of one such device by basis, in op/s.
+    """
+
+    device_ids: tuple[str, ...]
+    ceiling_id: str
+    how: How
+    verified: bool
+    mig_profile: str | None
+    ceilings: Mapping[str, int]
+
+    def ceiling_flop_s(self, basis: str) -> int:
+        """Ceiling of one device (or slice) in op/s."""
+        return self.ceilings[basis]
+
+
+@dataclass(frozen=True, slots=True)
+class MigTable:
+    """Units of a slice by profile; None where a profile exists and its size is not known."""
+
+    sms: Mapping[str, int | None]
+    verified: bool
+
+    def lists(self, profile: str) -> bool:
+        """Whether the card has this profile."""
+        return profile in self.sms or plain_profile(profile) in self.sms
+
+    def size(self, profile: str) -> int | None:
+        """Units of the slice; None for an unlisted profile and one of unknown size."""
+        return self.sms.get(profile, self.sms.get(plain_profile(profile)))
+
+
+@dataclass(frozen=True, slots=True)
+class CpuCore:
+    """A class of CPU cores. Operations a clock are those of all ports that can work at once."""
+
+    id: str
+    ops_per_clock: Mapping[str, int]
+    max_clock_mhz: int
+    patterns: tuple[re.Pattern[str], ...]
+    verified: bool
+    entry: registry.Entry
+
+    def ceiling_ops_s(self, basis: str) -> int:
+        """Operations a second of one core at the highest clock of its class."""
+        kind = {"max_any_op": "any", "bf16_dense": "bf16"}.get(basis, "fp")
+        return self.ops_per_clock[kind] * self.max_clock_mhz * 10**6
+
+
+class Rates:
+    """The merged registry. Answers are cached: a million runs have some thousand labels.
+
+    Attributes:
+        digest: SHA-256 over the canonical JSON of all entries, the overlay's included.
+        complete_through: Epoch second up to which no faster device is missing (end of that day, UTC).
+        inert_gres: Names of generic resources that compute nothing.
+        max_gpus_per_node: The most GPUs one node is taken to hold.
+        max_cores_per_node: The most CPU cores one node is taken to hold.
+        devices: All devices by id.
+        cpu_cores: All classes of CPU cores by id.
+        sections: The registry as it was read: section → id → entry.
+    """
+
+    def __init__(self, sections: registry.Sections, overlay: Path | None = None) -> None:
+        self.sections = sections
+        self.digest = registry.digest(sections)
+        general = sections["general"]["general"]
+        try:
+            last_day = date.fromisoformat(general["complete_through"])
+        except ValueError as error:
+            raise registry.overlay_problem(
+                overlay, "general", "general", f"complete_through: {error}", "write a date such as 2026-11-30"
+            ) from error
+        midnight = datetime(last_day.year, last_day.month, last_day.day, tzinfo=UTC) + timedelta(days=1)
+        self.complete_through = int(midnight.timestamp())
+        self.inert_gres = frozenset(name for name, e in sections["gres"].items() if e["kind"] == "none")
+        self.max_gpus_per_node: int = general["max_gpus_per_node"]
+        self.max_cores_per_node: int = general["max_cores_per_node"]
+        self._allowance = Fraction(general["clock_allowance"])
+        self.devices = _devices(sections, overlay)
+        self._mig = _mig_tables(sections, self.devices, overlay)
+        self.cpu_cores = _cpu_cores(sections, overlay)
+        labels = [(d.id, (*d.nvml_names, d.id)) for d in self.devices.values()]
+        self._exact = _index((i, level(name)) for i, names in labels for name in names)
+        self._exact_bare = _index((i, without_vendor(level(name))) for i, names in labels for name in names)
+        self._words = _index(
+            (d.id, without_vendor(level(word))) for d in self.devices.values() for word in d.slurm_types
+        )
+        self._ceilings: dict[tuple[str, str], Fraction] = {}
+        self._resolved: dict[tuple[str | None, str, str | None, bool], Resolution] = {}
+        self._cores: dict[tuple[str | None, str], tuple[str, int, bool]] = {}
+
+    @classmethod
+    def load(cls, overlay: Path | None = None) -> Rates:
+        """The built-in registry with a site's own entries on top.
+
+        Raises:
+            InputProblem: The overlay can't be read, has the wrong form, or refers to what does not exist.
+        """
+        sections = registry.load(registry.RATE_FILES, registry.RATE_SECTIONS, overlay)
+        return cls(sections, overlay)
+
+    def device(self, device_id: str) -> DeviceRate:
+        """A device by its id (KeyError if there is none)."""
+        return self.devices[device_id]
+
+    # Ceilings
+
+    def ceiling_ops_s(self, device_id: str, basis: str, sms: int | None = None) -> int:
+        """Ceiling of a device in op/s, rounded up; of `sms` of its units if that is given."""
+        return math.ceil(self._ceiling(device_id, basis) * self._share(device_id, sms))
+
+    def max_device(self, basis: str, gres_name: str = "gpu") -> str:
+        """The device with the largest ceiling among those that a generic resource of this name can be."""
+        return max(self._of_gres(gres_name), key=lambda i: self._ceiling(i, basis))
+
+    def _ceiling(self, device_id: str, basis: str) -> Fraction:
+        key = (device_id, basis)
+        if key not in self._ceilings:
+            device = self.devices[device_id]
+            own = own_ceiling(device, basis, self._allowance)
+            other = self._ceiling(device.bounded_by, basis) if device.bounded_by else Fraction(0)
+            self._ceilings[key] = max(own, other)
+        return self._ceilings[key]
+
+    def _share(self, device_id: str, sms: int | None) -> Fraction:
+        units = self.devices[device_id].units
+        return Fraction(1) if sms is None or units is None else Fraction(min(sms, units), units)
+
+    # MIG
+
+    def mig_sms(self, device_id: str | None, profile: str) -> int | None:
+        """Units of a MIG slice; the largest over all cards with this profile if the card is None.
+
+        None: not listed, or of unknown size; the whole card counts then.
+        """
+        if device_id is not None:
+            table = self._mig.get(device_id)
+            return None if table is None else table.size(profile)
+        sizes = [table.size(profile) for table in self._mig.values() if table.lists(profile)]
+        known = [size for size in sizes if size is not None]
+        return max(known) if known and len(known) == len(sizes) else None
+
+    def mig_ceiling_ops_s(self, profile: str, device_id: str | None, basis: str) -> int:
+        """Ceiling of a MIG slice in op/s.
+
+        Args:
+            profile: Such as `1g.10gb`.
+            device_id: The card; None: the largest over the cards with this profile, else the largest card there is.
+            basis: One of BASES.
+        """
+        cards = [device_id] if device_id is not None else self._with_profile(profile, self._of_gres("gpu"))
+        return max(self._slice(card, profile, basis) for card in cards)
+
+    def _slice(self, device_id: str, profile: str | None, basis: str) -> int:
+        return self.ceiling_ops_s(device_id, basis, self.mig_sms(device_id, profile) if profile else None)
+
+    def _with_profile(self, profile: str, candidates: tuple[str, ...]) -> tuple[str, ...]:
+        """Those candidates that have the profile; all of them if none has."""
+        return tuple(i for i in candidates if i in self._mig and self._mig[i].lists(profile)) or candidates
+
+    # Labels
+
+    def resolve(
+        self,
+        type_text: str | None,
+        gres_name: str = "gpu",
+        sku: str | None = None,
+        ended_at: int | None = None,
+    ) -> Resolution:
+        """What a type of a generic resource may stand for.
+
+        Args:
+            type_text: Slurm's type, free text; None if there is none.
+            gres_name: Name of the generic resource.
+            sku: The card by inventory: a registry id or a driver name. A type that contradicts it widens the answer.
+            ended_at: When the run let go of it; None leaves the date of the registry out of it.
+        """
+        late = ended_at is not None and ended_at > self.complete_through
+        key = (type_text, gres_name, sku, late)
+        if key not in self._resolved:
+            self._resolved[key] = self._resolve(type_text, gres_name, sku, late)
+        return self._resolved[key]
+
+    def _resolve(self, type_text: str | None, gres_name: str, sku: str | None, late: bool) -> Resolution:
+        possible = self._of_gres(gres_name)
+        card, profile = split_mig(type_text) if type_text else (None, None)
+        listed = gres_name.lower() in self.sections["gres"]
+        fits: tuple[str, ...] = ()
+        how: How = "unknown"
+        if card and listed:
+            fits, how = self._look_up(card, possible)
+        if sku is not None:
+            by_sku, sku_profile = self._by_sku(sku)
+            profile = profile or sku_profile
+            if not by_sku or not fits or set(by_sku) & set(fits):
+                narrowed = tuple(i for i in by_sku if i in fits) or by_sku
+                fits, how = narrowed, "exact" if len(narrowed) == 1 else "ambiguous"
+            else:
+                fits, how = (*by_sku, *fits), "ambiguous"
+        if not fits:
+            fits = self._with_profile(profile, possible) if profile else possible
+            lone = profile is not None and card is None and sku is None and fits != possible
+            how = "unknown_after_registry" if late else "ambiguous" if lone else "unknown"
+        elif profile:
+            fits = self._with_profile(profile, fits)
+        return self._resolution(fits, how, profile)
+
+    def _resolution(self, fits: tuple[str, ...], how: How, profile: str | None) -> Resolution:
+        ceilings = {basis: max(self._slice(i, profile, basis) for i in fits) for basis in BASES}
+        largest = max(fits, key=lambda i: self._slice(i, profile, BASES[0]))
+        verified = self.devices[largest].verified
+        if profile and largest in self._mig:
+            verified = verified and self._mig[largest].verified
+        return Resolution(fits, largest, how, verified, profile, ceilings)
+
+    def _look_up(self, label: str, possible: tuple[str, ...]) -> tuple[tuple[str, ...], How]:
+        """Devices of a label. A whole driver name is sure; without the vendor it may be a site's word as well."""
+        name = level(label)
+        named = self._exact.get(name, ())
+        bare = () if named else self._exact_bare.get(name, ())
+        words = () if named else self._words.get(without_vendor(name), ())
+        fits = tuple(i for i in dict.fromkeys((*named, *bare, *words)) if i in possible)
+        if len(fits) > 1:
+            return fits, "ambiguous"
+        how: How = "exact" if set(fits) & {*named, *bare} else "alias"
+        return fits, how if fits else "unknown"
+
+    def _by_sku(self, sku: str) -> tuple[tuple[str, ...], str | None]:
+        if sku in self.devices:
+            return (sku,), None
+        card, profile = split_mig(sku)
+        return (self._look_up(card, tuple(self.devices))[0] if card else ()), profile
+
+    def _of_gres(self, gres_name: str) -> tuple[str, ...]:
+        """Devices that a generic resource of this name can be; a name that is in no list can be any."""
+        gres = self.sections["gres"].get(gres_name.lower())
+        if gres is None or gres["kind"] == "none":
+            return tuple(self.devices)
+        return tuple(i for i, d in self.devices.items() if d.kind == gres["kind"]) or tuple(self.devices)
+
+    # CPU cores
+
+    def cpu_core_ops_s(self, model: str | None, basis: str, ended_at: int | None = None) -> tuple[str, int]:
+        """Class and ceiling (op/s) of a CPU core.
+
+        Args:
+            model: Model name as the kernel or the profile gives it; None: the largest class counts.
+            basis: One of BASES.
+            ended_at: When the run let go of it. For a core of unknown model after `complete_through` the class is
+                `unknown_after_registry`, and its rate is only that of the largest class known.
+        """
+        key = (model, basis)
+        if key not in self._cores:
+            fits = [c for c in self.cpu_cores.values() if model and any(p.search(model) for p in c.patterns)]
+            core = max(fits or self.cpu_cores.values(), key=lambda c: c.ceiling_ops_s(basis))
+            self._cores[key] = core.id, core.ceiling_ops_s(basis), bool(fits)
+        core_id, rate, known = self._cores[key]
+        late = ended_at is not None and ended_at > self.complete_through
+        return (core_id if known or not late else AFTER_REGISTRY), rate
+
+
+def _devices(sections: registry.Sections, overlay: Path | None) -> dict[str, DeviceRate]:
+    architectures = {i: architecture_of(entry) for i, entry in sections["architectures"].items()}
+    devices: dict[str, DeviceRate] = {}
+    for device_id, entry in sections["devices"].items():
+        named = entry.get("architecture")
+        if named is not None and named not in architectures:
+            raise registry.overlay_problem(
+                overlay,
+                "devices",
+                device_id,
+                f"no architecture {named!r}",
+                "add it or name one that `rates` lists",
+            )
+        devices[device_id] = DeviceRate.of(entry, architectures.get(named))
+    for device_id in devices:
+        seen = [device_id]
+        while (above := devices[seen[-1]].bounded_by) is not None:
+            if above not in devices or above in seen:
+                fault = "runs in a circle" if above in seen else "is no device of the registry"
+                raise registry.overlay_problem(
+                    overlay,
+                    "devices",
+                    device_id,
+                    f"bounded_by {above!r} {fault}",
+                    "name a device with figures",
+                )
+            seen.append(above)
+        if not any(own_ceiling(devices[i], BASES[0], Fraction(1)) for i in seen):
+            raise registry.overlay_problem(
+                overlay,
+                "devices",
+                device_id,
+                "no ceiling follows from it",
+                "give units with an architecture and a clock, datasheet rates, or bounded_by",
+            )
+    return devices
+
+
+def _mig_tables(
+    sections: registry.Sections, devices: Mapping[str, DeviceRate], overlay: Path | None
+) -> dict[str, MigTable]:
+    tables: dict[str, MigTable] = {}
+    for table_id, entry in sections["mig_profiles"].items():
+        for device_id in entry["devices"]:
+            if device_id not in devices:
+                raise registry.overlay_problem(
+                    overlay, "mig_profiles", table_id, f"no device {device_id!r}", "add it or correct the id"
+                )
+            tables[device_id] = MigTable(entry["sms"], entry["verified"])
+    return tables
+
+
+def _cpu_cores(sections: registry.Sections, overlay: Path | None) -> dict[str, CpuCore]:
+    cores: dict[str, CpuCore] = {}
+    for core_id, entry in sections["cpu_cores"].items():
+        try:
+            patterns = tuple(re.compile(p, re.IGNORECASE) for p in entry["model_patterns"])
+        except re.error as error:
+            raise registry.overlay_problem(
+                overlay, "cpu_cores", core_id, f"model_patterns: {error}", "write a regular expression"
+            ) from error
+        cores[core_id] = CpuCore(
+            core_id, entry["ops_per_clock"], entry["max_clock_mhz"], patterns, entry["verified"], entry
+        )
+    return cores
+
+
+def _index(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Label → every device it stands for, in the order of the registry."""
+    index: dict[str, tuple[str, ...]] = {}
+    for device_id, label in pairs:
+        if device_id not in index.get(label, ()):
+            index[label] = (*index.get(label, ()), device_id)
+    return index
