@@ -68,12 +68,15 @@ class Allocations:
         self, connection: Connection, tres: Sequence[str | None], gres: Sequence[str | None]
     ) -> list[int | None]:
         """The id of each pair; None where the source had neither column."""
+        found = list(map(self._known.get, zip(tres, gres, strict=True)))
+        if None not in found:
+            return found
         pairs = list(zip(tres, gres, strict=True))
         new = set(pairs) - self._known.keys()
+        if len(self._known) + len(new) > CACHED:
+            self._known = {(None, None): None}
+            new = set(pairs) - self._known.keys()
         if new:
-            if len(self._known) + len(new) > CACHED:
-                self._known = {(None, None): None}
-                new = set(pairs) - self._known.keys()
             self._learn(connection, sorted(new, key=repr))
         return [self._known[pair] for pair in pairs]
 

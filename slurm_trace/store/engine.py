@@ -203,13 +203,13 @@ def _connect_sqlite(path: Path, create: bool) -> sqlite3.Connection:
         isolation_level=None,
         check_same_thread=False,
     )
-    connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA cache_size = -32768")
     if mode in ("rwc", "rw"):
         # Where the log cannot be had, the slower rollback journal is as safe.
         with suppress(sqlite3.OperationalError):
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA wal_autocheckpoint = 8192")
     return connection
 
 

@@ -8,6 +8,7 @@ from itertools import compress
 from typing import Any
 
 from slurm_trace.accounting.records import RUN_FIELDS, RejectedRow, RunBlock
+from slurm_trace.store.bulk import NO_INTEGER
 from slurm_trace.store.models import NAME_MAX
 
 INT_MAX = 2**63 - 1
@@ -96,7 +97,7 @@ def _value_reason(name: str, value: Any) -> str | None:
 
 
 def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and -INT_MAX < value <= INT_MAX
+    return isinstance(value, int) and NO_INTEGER < value <= INT_MAX
 
 
 def text_reason(value: Any) -> str | None:

@@ -14,10 +14,12 @@ from typing import Any, Self
 from sqlalchemy import insert, select, update
 from sqlalchemy.exc import DataError, SQLAlchemyError
 
+from slurm_trace.accounting.events import Event
 from slurm_trace.accounting.records import RUN_FIELDS, RejectedRow, RunBlock
 from slurm_trace.errors import TraceError, UsageProblem
 from slurm_trace.store.catalog import Allocations, Clusters, Ids
 from slurm_trace.store.engine import Store, failures_of
+from slurm_trace.store.events import keep_events
 from slurm_trace.store.fit import has_unfit, without_unfit
 from slurm_trace.store.lock import WAIT_S, writer_lock
 from slurm_trace.store.merge import MODEL
@@ -179,6 +181,21 @@ class Import:
                 self._forget()
                 raise
 
+    def add_events(self, events: Sequence[Event], rejected: Sequence[RejectedRow] = ()) -> None:
+        """Bring in node and cluster events; counted like runs."""
+        with failures_of(self._store.url):
+            try:
+                with self._connection.begin():
+                    named = [(self._clusters.id_of(self._connection, e.cluster), e) for e in events]
+                    counts = keep_events(self._connection, self._id, self._ids, named)
+                    self._reject(rejected)
+            except BaseException:
+                self._forget()
+                raise
+        self._seen.update(e.cluster for e in events)
+        self.summary.runs.add(counts)
+        self.summary.rejected += [Rejection(row.line, row.reason) for row in rejected]
+
     def finish(
         self,
         covers: tuple[int, int] | None = None,
@@ -274,7 +291,7 @@ class Import:
         allocations = self._allocations.ids_of(
             self._connection, block.column("alloc_tres"), block.column("alloc_gres")
         )
-        made = {"cluster_id": cluster_ids, "allocation_id": allocations}
+        made: dict[str, list[Any]] = {"cluster_id": [*cluster_ids], "allocation_id": [*allocations]}
         columns: list[list[Any]] = [made.get(name) or block.columns[_FIELD[name]] for name in MODEL]
         lines, raws = block.column("line"), block.column("raw")
         parts = sorted(set(cluster_ids))

@@ -13,6 +13,7 @@ from sqlalchemy import Boolean, Column, Integer, Select, func, literal, select, 
 
 from slurm_trace.accounting.events import Event
 from slurm_trace.errors import UsageProblem
+from slurm_trace.store.bulk import NO_INTEGER
 from slurm_trace.store.engine import Store
 from slurm_trace.store.models import (
     allocation,
@@ -20,14 +21,14 @@ from slurm_trace.store.models import (
     event,
     import_log,
     job_run,
-    raw_row,
+    raw_block,
     rejected_row,
+    step_row,
     watermark,
 )
+from slurm_trace.store.raws import read_raw
 
 CHUNK = 50_000
-_NULL = -(2**63) + 1
-"""Stands for NULL on the way from the database: one array of integers instead of a list of objects."""
 
 RUN_COLUMNS: tuple[str, ...] = (
     *(
@@ -216,20 +217,23 @@ def count_runs(store: Store) -> dict[str, int]:
 def load_raw(store: Store, run_id: int) -> RawRow | None:
     """The row that a run was read from; None if there is no such run."""
     query = (
-        select(raw_row.c.raw, raw_row.c.line, raw_row.c.import_id, job_run.c.source)
+        select(job_run)
         .add_columns(import_log.c.header, import_log.c.fields, import_log.c.delimiter, import_log.c.zone)
-        .join_from(raw_row, import_log)
-        .join(job_run, job_run.c.id == raw_row.c.run_id)
-        .where(raw_row.c.run_id == run_id)
+        .outerjoin_from(job_run, raw_block)
+        .join(import_log, import_log.c.id == func.coalesce(raw_block.c.import_id, job_run.c.import_id))
+        .where(job_run.c.id == run_id)
     )
     with store.reading() as connection:
         row = connection.execute(query).one_or_none()
-    if row is None:
-        return None
+        if row is None:
+            return None
+        if row.raw_block_id is None:
+            steps = select(step_row.c.raw).where(step_row.c.run_id == run_id).order_by(step_row.c.id)
+            raw = b"\n".join(map(bytes, connection.execute(steps).scalars()))
+        else:
+            raw = read_raw(connection, row.raw_block_id, row.raw_at, row.raw_size)
     fields = None if row.fields is None else tuple(row.fields.split(","))
-    return RawRow(
-        bytes(row.raw), row.line, row.import_id, row.source, row.header, fields, row.delimiter, row.zone
-    )
+    return RawRow(raw, row.line, row.import_id, row.source, row.header, fields, row.delimiter, row.zone)
 
 
 def load_watermark(store: Store, cluster_name: str, source: str) -> int | None:
@@ -269,17 +273,17 @@ def _selected(column: Column[Any]) -> Any:
         return type_coerce(column, Integer)
     if _is_text(column) or not column.nullable:
         return column
-    return func.coalesce(column, literal(_NULL, column.type, literal_execute=True))
+    return func.coalesce(column, literal(NO_INTEGER, column.type, literal_execute=True))
 
 
 def _is_text(column: Column[Any]) -> bool:
     return bool(column.type.python_type is str)
 
 
-def _cluster_names(ids: Any, names: dict[int, str]) -> pd.Categorical:
+def _cluster_names(ids: Any, names: dict[int, str]) -> Any:
     numbers = sorted(names)
     codes = np.searchsorted(np.array(numbers, dtype=np.int64), ids).astype(np.int32)
-    return pd.Categorical.from_codes(codes, [names[number] for number in numbers])  # type: ignore[arg-type]
+    return pd.Categorical.from_codes(codes, pd.Index([names[number] for number in numbers]))
 
 
 def _collector(column: Column[Any]) -> _Integers | _Flags | _Categories | _Texts:
@@ -301,7 +305,7 @@ class _Integers:
     def finish(self) -> Any:
         values = np.concatenate(self._parts) if self._parts else np.empty(0, dtype=np.int64)
         self._parts.clear()
-        return pd.arrays.IntegerArray(values, values == _NULL) if self._nullable else values
+        return pd.arrays.IntegerArray(values, values == NO_INTEGER) if self._nullable else values
 
 
 class _Flags:
@@ -340,4 +344,4 @@ class _Texts:
         self._values.extend(values)
 
     def finish(self) -> Any:
-        return pd.array(np.array(self._values, dtype=object), dtype=object)
+        return np.array(self._values, dtype=object)

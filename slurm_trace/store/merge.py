@@ -9,7 +9,10 @@ from typing import Any
 
 from slurm_trace.store.models import job_run
 
-MODEL: tuple[str, ...] = tuple(c.name for c in job_run.columns if c.name not in ("id", "import_id"))
+PROVENANCE = ("import_id", "line", "raw_block_id", "raw_at", "raw_size")
+"""Columns of `job_run` that say where the account in it came from."""
+
+MODEL: tuple[str, ...] = tuple(c.name for c in job_run.columns if c.name not in ("id", *PROVENANCE))
 AT: dict[str, int] = {name: i for i, name in enumerate(MODEL)}
 
 Run = list[Any]

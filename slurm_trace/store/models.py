@@ -108,6 +108,15 @@ allocation_gres = Table(
     **LIKE_BYTES,
 )
 
+raw_block = Table(
+    "raw_block",
+    metadata,
+    _id(),
+    _ref("import_id", "import_log", nullable=False),
+    Column("raw", BYTES, nullable=False, comment="rows as received, joined"),
+    **LIKE_BYTES,
+)
+
 job_run = Table(
     "job_run",
     metadata,
@@ -146,17 +155,11 @@ job_run = Table(
     Column("queried_at", BIG),
     Column("source", TEXT, nullable=False),
     Column("flags", TEXT, nullable=False),
-    UniqueConstraint("cluster_id", "job_id_raw", "run_key"),
-    **LIKE_BYTES,
-)
-
-raw_row = Table(
-    "raw_row",
-    metadata,
-    Column("run_id", BIG, ForeignKey("job_run.id"), primary_key=True, autoincrement=False),
-    _ref("import_id", "import_log", nullable=False),
     Column("line", BIG, nullable=False),
-    Column("raw", BYTES, nullable=False),
+    _ref("raw_block_id", "raw_block", comment="NULL: known by its steps alone, see step_row"),
+    Column("raw_at", BIG),
+    Column("raw_size", BIG),
+    UniqueConstraint("cluster_id", "job_id_raw", "run_key"),
     **LIKE_BYTES,
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, exists, or_, select, update
@@ -12,7 +12,7 @@ from slurm_trace.accounting.records import StepRecord
 from slurm_trace.store.bulk import in_chunks, insert_rows
 from slurm_trace.store.catalog import Ids
 from slurm_trace.store.merge import STEP_SOURCE
-from slurm_trace.store.models import job_run, raw_row, step_row
+from slurm_trace.store.models import job_run, step_row
 from slurm_trace.store.rejects import row_digest
 from slurm_trace.store.upsert import delete_runs
 
@@ -20,11 +20,11 @@ _KEPT = ("cluster_id", "job_id_raw", "digest", "job_id", "start", "end", "finish
 _TELL_STEP = (
     update(step_row).where(step_row.c.id == bindparam("at_id")).values(run_id=bindparam("new_run_id"))
 )
-_TIMES = {name: bindparam(f"new_{name}") for name in ("import_id", "step_end", "step_count")}
+_TIMES: dict[str, Any] = {name: bindparam(f"new_{name}") for name in ("import_id", "step_end", "step_count")}
 _TELL_RUN = update(job_run).where(job_run.c.id == bindparam("at_id")).values(_TIMES)
 _STANDS_FOR = (
     "id", "import_id", "cluster_id", "job_id_raw", "run_key", "job_id", "state", "final", "started", "start",
-    "step_end", "step_count", "source", "flags",
+    "step_end", "step_count", "source", "flags", "line",
 )  # fmt: skip
 
 
@@ -38,7 +38,7 @@ class _Run:
     start: int | None
     step_end: int | None
     step_count: int | None
-    steps: list[Any]
+    steps: list[Any] = field(default_factory=list)
 
 
 def keep_steps(
@@ -96,7 +96,7 @@ def _attach(connection: Connection, import_id: int, ids: Ids, cluster: int, jobs
         job_run.c.cluster_id == cluster, job_run.c.job_id_raw.in_(jobs)
     )
     for job, *values in connection.execute(here):
-        runs[job].append(_Run(*values, steps=[]))
+        runs[job].append(_Run(*values))
     left: dict[int, list[Any]] = {}
     for step in connection.execute(
         select(step_row)
@@ -156,11 +156,9 @@ def _stand_in(
     shown = first.job_id.partition(".")[0]
     row = (
         number, import_id, cluster, job, first.start or 0, shown, "UNKNOWN", False, True, first.start, end, count,
-        STEP_SOURCE, "identity_incomplete state_unknown",
+        STEP_SOURCE, "identity_incomplete state_unknown", first.line,
     )  # fmt: skip
     insert_rows(connection, job_run, _STANDS_FOR, [row])
-    raw = (number, first.import_id, first.line, first.raw)
-    insert_rows(connection, raw_row, ("run_id", "import_id", "line", "raw"), [raw])
     connection.execute(_TELL_STEP, [{"at_id": step.id, "new_run_id": number} for step in steps])
 
 

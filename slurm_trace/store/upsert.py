@@ -5,30 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress, repeat
+from itertools import compress
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, select, update
+from sqlalchemy import Connection, Update, bindparam, delete, func, select, update
 
-from slurm_trace.store.bulk import in_chunks, insert_rows
+from slurm_trace.store.bulk import in_chunks, insert_columns
 from slurm_trace.store.catalog import Ids
-from slurm_trace.store.merge import AT, MODEL, Run, identity_incomplete, merge, same
-from slurm_trace.store.models import job_run, raw_row, step_row, verdict
+from slurm_trace.store.merge import AT, MODEL, PROVENANCE, Run, identity_incomplete, merge, same
+from slurm_trace.store.models import job_run, step_row, verdict
+from slurm_trace.store.raws import store_raws
 
 _JOB, _KEY, _START = AT["job_id_raw"], AT["run_key"], AT["start"]
-_RUN_COLUMNS = ("id", "import_id", *MODEL)
-_RAW_COLUMNS = ("run_id", "import_id", "line", "raw")
 _SELECT_RUN = select(job_run.c.id, *(job_run.c[name] for name in MODEL))
-_UPDATE_RUN = (
-    update(job_run)
-    .where(job_run.c.id == bindparam("at_id"))
-    .values({name: bindparam(f"new_{name}") for name in ("import_id", *MODEL)})
-)
-_UPDATE_RAW = (
-    update(raw_row)
-    .where(raw_row.c.run_id == bindparam("at_id"))
-    .values({name: bindparam(f"new_{name}") for name in ("import_id", "line", "raw")})
-)
+
+
+def _updating(*names: str) -> Update:
+    values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in names}
+    return update(job_run).where(job_run.c.id == bindparam("at_id")).values(values)
+
+
+_UPDATE = _updating("import_id", *MODEL)
+_UPDATE_WITH_RAW = _updating(*PROVENANCE, *MODEL)
 
 
 @dataclass(slots=True)
@@ -140,12 +138,23 @@ class RunTable:
         if not lines:
             return
         ids = self._ids.take(connection, job_run, len(lines))
-        insert_rows(
-            connection, job_run, _RUN_COLUMNS, zip(ids, repeat(self._import_id), *columns, strict=False)
+        self._insert_with_raws(connection, ids, columns, lines, raws)
+
+    def _insert_with_raws(
+        self,
+        connection: Connection,
+        ids: Sequence[int],
+        columns: Sequence[Sequence[Any]],
+        lines: Sequence[int],
+        raws: Sequence[bytes],
+    ) -> None:
+        provenance = (
+            [self._import_id] * len(ids),
+            lines,
+            *store_raws(connection, self._import_id, self._ids, raws),
         )
-        insert_rows(
-            connection, raw_row, _RAW_COLUMNS, zip(ids, repeat(self._import_id), lines, raws, strict=False)
-        )
+        named = dict(zip((*PROVENANCE, *MODEL), (*provenance, *columns), strict=True))
+        insert_columns(connection, job_run, {"id": ids, **named})
 
     def _compare(
         self,
@@ -180,31 +189,31 @@ class RunTable:
 
     def _write(self, connection: Connection, entries: list[_Entry], gone: list[_Entry]) -> None:
         delete_runs(connection, [entry.id for entry in gone if not entry.new])
+        new = [entry for entry in entries if entry.new]
         changed = [entry for entry in entries if entry.changed and not entry.new]
-        if changed:
+        kept = [entry for entry in changed if entry.raw is None]
+        if kept:
+            connection.execute(_UPDATE, [self._told(entry, {"import_id": self._import_id}) for entry in kept])
+        reread = [(entry, *entry.raw) for entry in changed if entry.raw is not None]
+        if reread:
+            lines, raws = [line for _, line, _ in reread], [raw for _, _, raw in reread]
+            stored = store_raws(connection, self._import_id, self._ids, raws)
+            places = zip([self._import_id] * len(reread), lines, *stored, strict=True)
             connection.execute(
-                _UPDATE_RUN,
+                _UPDATE_WITH_RAW,
                 [
-                    {
-                        "at_id": entry.id,
-                        "new_import_id": self._import_id,
-                        **{f"new_{name}": value for name, value in zip(MODEL, entry.run, strict=True)},
-                    }
-                    for entry in changed
+                    self._told(entry, dict(zip(PROVENANCE, place, strict=True)))
+                    for (entry, *_), place in zip(reread, places, strict=True)
                 ],
             )
-        reread = [
-            {"at_id": e.id, "new_import_id": self._import_id, "new_line": e.raw[0], "new_raw": e.raw[1]}
-            for e in changed
-            if e.raw is not None
-        ]
-        if reread:
-            connection.execute(_UPDATE_RAW, reread)
-        new = [entry for entry in entries if entry.new]
-        insert_rows(connection, job_run, _RUN_COLUMNS, [(e.id, self._import_id, *e.run) for e in new])
-        insert_rows(
-            connection, raw_row, _RAW_COLUMNS, [(e.id, self._import_id, *e.raw) for e in new if e.raw]
-        )
+        if new:
+            rows = [(e.id, e.run, *e.raw) for e in new if e.raw is not None]
+            ids, runs, lines, raws = map(list, zip(*rows, strict=True))
+            self._insert_with_raws(connection, ids, list(map(list, zip(*runs, strict=True))), lines, raws)
+
+    def _told(self, entry: _Entry, provenance: dict[str, int]) -> dict[str, Any]:
+        run = dict(zip(MODEL, entry.run, strict=True))
+        return {"at_id": entry.id, **{f"new_{name}": value for name, value in {**provenance, **run}.items()}}
 
 
 def delete_runs(connection: Connection, run_ids: list[int]) -> None:
@@ -212,7 +221,6 @@ def delete_runs(connection: Connection, run_ids: list[int]) -> None:
     for chunk in in_chunks(run_ids):
         connection.execute(update(step_row).where(step_row.c.run_id.in_(chunk)).values(run_id=None))
         connection.execute(delete(verdict).where(verdict.c.run_id.in_(chunk)))
-        connection.execute(delete(raw_row).where(raw_row.c.run_id.in_(chunk)))
         connection.execute(delete(job_run).where(job_run.c.id.in_(chunk)))
 
 

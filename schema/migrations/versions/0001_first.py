@@ -97,6 +97,14 @@ def upgrade() -> None:
     )
 
     op.create_table(
+        "raw_block",
+        _id(),
+        _ref("import_id", "import_log", nullable=False),
+        Column("raw", BYTES, nullable=False, comment="rows as received, joined"),
+        **LIKE_BYTES,
+    )
+
+    op.create_table(
         "job_run",
         _id(),
         _ref("import_id", "import_log", nullable=False),
@@ -133,16 +141,11 @@ def upgrade() -> None:
         Column("queried_at", BIG),
         Column("source", TEXT, nullable=False),
         Column("flags", TEXT, nullable=False),
-        UniqueConstraint("cluster_id", "job_id_raw", "run_key"),
-        **LIKE_BYTES,
-    )
-
-    op.create_table(
-        "raw_row",
-        Column("run_id", BIG, ForeignKey("job_run.id"), primary_key=True, autoincrement=False),
-        _ref("import_id", "import_log", nullable=False),
         Column("line", BIG, nullable=False),
-        Column("raw", BYTES, nullable=False),
+        _ref("raw_block_id", "raw_block", comment="NULL: known by its steps alone, see step_row"),
+        Column("raw_at", BIG),
+        Column("raw_size", BIG),
+        UniqueConstraint("cluster_id", "job_id_raw", "run_key"),
         **LIKE_BYTES,
     )
 
@@ -226,8 +229,8 @@ def downgrade() -> None:
     op.drop_table("event")
     op.drop_table("rejected_row")
     op.drop_table("step_row")
-    op.drop_table("raw_row")
     op.drop_table("job_run")
+    op.drop_table("raw_block")
     op.drop_table("allocation_gres")
     op.drop_table("allocation")
     op.drop_table("import_log")
