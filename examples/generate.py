@@ -217,16 +217,16 @@ class Centre:
 
     def events_text(self) -> str:
         """Node and TRES events in the form of `sacctmgr -P show event`."""
-        lines = ["Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User|TRES"]
+        lines = ["Cluster|NodeName|TimeStart|TimeEnd|State|TRES|User|Reason"]
         types = ",".join(f"gres/gpu:{pool.gres}={pool.nodes * pool.slots}" for pool in POOLS if pool.gres)
         gpus = sum(pool.nodes * pool.slots for pool in POOLS if pool.gres)
         cpus = sum(pool.nodes * pool.slots * pool.cpus for pool in POOLS)
         registered = f"billing={cpus},cpu={cpus},{types},gres/gpu={gpus},node={sum(p.nodes for p in POOLS)}"
         lines.append(
-            f"{CLUSTER}||{_stamp(YEAR_START - 90 * DAY)}|Unknown||Cluster Registered TRES||{registered}"
+            f"{CLUSTER}||{_stamp(YEAR_START - 90 * DAY)}|Unknown||{registered}||Cluster Registered TRES"
         )
         lines += [
-            f"{CLUSTER}|{node}|{_stamp(start)}|{_stamp(end)}|DOWN|Not responding|slurm(64030)|"
+            f"{CLUSTER}|{node}|{_stamp(start)}|{_stamp(end)}|DOWN||slurm(64030)|Not responding"
             for start, end, node in sorted(self.events)
         ]
         return "\n".join(lines) + "\n"

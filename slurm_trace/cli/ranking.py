@@ -127,20 +127,28 @@ def rank(context: click.Context, output_format: str, top: int | None, check: boo
 @click.command()
 @question_options
 @click.option("--by", type=click.Choice(BY), default="all", show_default=True, help="Which groups.")
+@click.option(
+    "--top", type=click.IntRange(min=1), help=f"How many groups to print (table: {TOP} by default, else all)."
+)
 @click.option("--check", is_flag=True, help="Exit 1 unless every group is ruled out.")
 @output.format_options
 @click.pass_context
-def groups(context: click.Context, output_format: str, by: Any, check: bool, **options: Any) -> None:
+def groups(
+    context: click.Context, output_format: str, by: Any, top: int | None, check: bool, **options: Any
+) -> None:
     """Put the same question to groups of jobs, top down."""
     found = assessment(context, options)
     lines = found.groups(by)
     if output_format == "json":
-        output.print_json(found.head("slurm-trace/groups/1"), "groups", map(asdict, lines))
+        output.print_json(found.head("slurm-trace/groups/1"), "groups", map(asdict, lines[:top]))
     elif output_format == "csv":
         names = list(asdict(lines[0])) if lines else ["by", "key"]
-        output.print_csv(names, map(asdict, lines))
+        output.print_csv(names, map(asdict, lines[:top]))
     else:
-        print_groups(found, lines)
+        shown = lines[: top or TOP]
+        print_groups(found, shown)
+        if len(shown) < len(lines):
+            click.echo(f"  and {len(lines) - len(shown)} more groups, further down in the same order (--top)")
     _warnings(found)
     if check and any(g.verdict != "RULED_OUT" for g in lines):
         raise CheckFailed("not every group is ruled out")

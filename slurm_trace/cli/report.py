@@ -40,6 +40,7 @@ def write_html(found: Assessment, path: Path, top: int = TOP) -> None:
     """
     from slurm_trace.analysis.picture import histogram
     from slurm_trace.analysis.report import render
+    from slurm_trace.analysis.thresholds import Thresholds
 
     rank = found.head("slurm-trace/rank/1") | {
         "verdicts": found.tally(),
@@ -52,7 +53,9 @@ def write_html(found: Assessment, path: Path, top: int = TOP) -> None:
         for by in BY
     ]
     bounds = found.envelope.magnitude()[found.ranking_members].tolist()
-    page = render(rank, groups, found.marks, histogram(bounds, found.threshold.flop))
+    overlay = found.request.overlay
+    marks = [(t.id, t.flop) for t in Thresholds.load(Path(overlay) if overlay else None)]
+    page = render(rank, groups, marks, histogram(bounds, found.threshold.flop))
     draft = path.with_name(path.name + ".part")
     try:
         draft.write_text(page, encoding="utf-8")
