@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from slurm_trace.analysis.envelope import Bools, Envelope
-from slurm_trace.analysis.rates import Rates
+from slurm_trace.analysis.rates import AFTER_REGISTRY, Rates
 
 from slurm_trace.accounting.nodes import expand
 from slurm_trace.site.profile import NodeGroup, SiteProfile
@@ -38,7 +38,7 @@ class Inventory:
         cards = 0
         if group.gpus:
             fit = self._rates.resolve(None, gres_name="gpu", sku=group.sku, ended_at=self._ended_at)
-            if fit.how == "unknown_after_registry":
+            if fit.how == AFTER_REGISTRY:
                 return None
             cards = group.gpus * fit.ceiling_flop_s(self._basis)
         return (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from slurm_trace.analysis.counting import Counted, Named, count_accelerators
-from slurm_trace.analysis.rates import Rates
+from slurm_trace.analysis.rates import AFTER_REGISTRY, Rates
 from slurm_trace.analysis.tracking import Status, Tracking
 
 from slurm_trace.accounting.nodes import expand
@@ -263,7 +263,7 @@ class Claims:
             )
             whole = self._whole_nodes(shape, nodes)
             own = [] if counted.kind != "given" else self._own(shape, nodes, counted)
-            return whole if sum(d.flop_s for d in whole) >= sum(d.flop_s for d in own) else own
+            return max(whole, own, key=lambda devices: sum(d.flop_s for d in devices))
         return self._own(shape, nodes, counted)
 
     def _own(self, shape: Shape, nodes: Sequence[_Node], counted: Counted) -> list[Device]:
@@ -296,7 +296,7 @@ class Claims:
             ]
         else:
             fits = [self._rates.resolve(label, gres_name=gres, sku=None, ended_at=shape.until)]
-        if any(fit.how == "unknown_after_registry" for fit in fits):
+        if any(fit.how == AFTER_REGISTRY for fit in fits):
             raise _Open(
                 f"type {label or '(none)'!r} is not in the rate registry, which was complete only up to an earlier "
                 "date; add the card to a rates overlay or its SKU to the site profile"
@@ -341,31 +341,17 @@ class Claims:
         held = bool(nodes) and all(n.confined("devices_confined") == "proven" for n in nodes)
         if zero and held:
             return []
-        if held and counted.kind == "given":
-            if self._labels(counted, nodes) == "proven":
-                return self._own(shape, nodes, counted)
+        own: list[Device] = []
+        if counted.kind == "given" and self._labels(counted, nodes) == "proven":
+            own = self._own(shape, nodes, counted)
+        elif counted.kind == "given":
             device, ceiling = self._card(shape, [], None, "gpu")
-            return [
-                Device(
-                    "gpu",
-                    device,
-                    None,
-                    counted.devices + counted.shares,
-                    ceiling,
-                    "count of the allocation, any card",
-                )
-            ]
+            count = counted.devices + counted.shares
+            own = [Device("gpu", device, None, count, ceiling, "count of the allocation, any card")]
+        if held and own:
+            return own
         whole = self._whole_nodes(shape, nodes, proven_only=True)
-        if counted.kind != "given":
-            return whole
-        device, ceiling = self._card(shape, [], None, "gpu")
-        count = max(counted.devices, sum(d.count for d in whole))
-        proven = all(n.status() == "proven" for n in nodes)
-        return (
-            whole
-            if proven
-            else [Device("gpu", device, None, count, ceiling, "every GPU its nodes could hold, any card")]
-        )
+        return max(whole, own, key=lambda devices: sum(d.flop_s for d in devices))
 
     # Processor cores
 
@@ -431,5 +417,9 @@ class Claims:
     def _strict_cpus(self, shape: Shape, nodes: Sequence[_Node], counted: Counted) -> list[Device]:
         held = bool(nodes) and all(n.confined("cores_confined") == "proven" for n in nodes)
         if held and (counted.cpus is not None or shape.cpus is not None):
-            return self._cpus(shape, nodes, counted, [])
-        return self._whole_cores(shape, nodes, proven_only=True)
+            cores = self._cpus(shape, nodes, counted, [])
+        else:
+            cores = self._whole_cores(shape, nodes, proven_only=True)
+        if any(core.device == AFTER_REGISTRY for core in cores):
+            raise _Open("cores of an unknown model, after the date up to which the registry is complete")
+        return cores

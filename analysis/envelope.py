@@ -16,7 +16,7 @@ import pandas as pd
 from slurm_trace.analysis.claims import Claim, Claims, Shape
 from slurm_trace.analysis.counting import count_accelerators
 from slurm_trace.analysis.rates import Rates
-from slurm_trace.analysis.release import WHY, Releases, releases
+from slurm_trace.analysis.release import NOTHING, WHY, Releases, releases
 from slurm_trace.analysis.tracking import Tracking
 
 from slurm_trace.accounting.events import Event
@@ -89,6 +89,8 @@ class Envelope:
 
     def bound_flop(self, i: int, kind: Literal["gpu", "cpu"] | None = None) -> int | None:
         """Most operations run i can have done; None if there is no bound."""
+        if self.release.why[i] == NOTHING:
+            return 0
         if not self.release.known[i]:
             return None
         claim = self.claim(i)
@@ -97,6 +99,8 @@ class Envelope:
 
     def strict_flop(self, i: int) -> int | None:
         """The same when nothing is granted that is not proven; None if there is no bound then."""
+        if self.release.why[i] == NOTHING:
+            return 0
         rate = self.claim(i).strict_flop_s
         if rate is None or not self.release.proven[i]:
             return None
@@ -116,7 +120,8 @@ class Envelope:
             lambda c: float("inf") if c.total_flop_s is None else float(c.total_flop_s), np.float64
         )
         held = np.maximum(self.release.held_s, 0)
-        return np.where(self.bounded, np.where(held > 0, rate * held, 0.0), np.inf)
+        found = np.where(self.bounded, 0.0, np.inf)
+        return np.multiply(rate, held, out=found, where=self.bounded & (held > 0))
 
     def gpu_count(self) -> tuple[Ints, Bools]:
         """Accelerators of each run, and whether the record tells."""
@@ -128,7 +133,7 @@ class Envelope:
         claim = self.claim(i)
         devices = claim.strict if strict else claim.devices
         known = self.release.proven[i] if strict else self.release.known[i]
-        if devices is None or not known:
+        if devices is None or not known or self.release.why[i] == NOTHING:
             return
         start = self.runs["start"].iat[i]
         begin = None if pd.isna(start) else int(start)

@@ -18,9 +18,7 @@ def frame(**values):
         "source": "sacct", "flags": "", "final": True, "started": True,
     } | values  # fmt: skip
     numbers = ("start", "end", "elapsed_s", "suspended_s", "limit_s", "step_end", "step_count", "queried_at")
-    return pd.DataFrame(
-        {k: pd.array([v], dtype="Int64") if k in numbers else [v] for k, v in row.items()}
-    )
+    return pd.DataFrame({k: pd.array([v], dtype="Int64") if k in numbers else [v] for k, v in row.items()})
 
 
 def release(events=(), site=None, **values):
@@ -54,7 +52,12 @@ def release(events=(), site=None, **values):
         ({"flags": "tz_assumed"}, 100, 101, SETTLED),
         # running: up to the query
         ({"state": "RUNNING", "final": False, "end": None, "queried_at": T0 + 100}, 100, 101, QUERY),
-        ({"state": "RUNNING", "final": False, "end": None, "elapsed_s": 10, "queried_at": T0 + 500}, 10, 501, QUERY),
+        (
+            {"state": "RUNNING", "final": False, "end": None, "elapsed_s": 10, "queried_at": T0 + 500},
+            10,
+            501,
+            QUERY,
+        ),
         # a state that is not final wins over a filled End
         ({"state": "RUNNING", "final": False, "end": T0 + 5, "queried_at": T0 + 500}, 100, 501, QUERY),
     ],
