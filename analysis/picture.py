@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH = 960
-LEFT, RIGHT, TOP, BARS = 76, 930, 84, 250
+LEFT, RIGHT, BARS = 76, 930, 250
 BINS_PER_DECADE = 4
-LANE_HEIGHT = 34
+LANE_HEIGHT, NAME_HEIGHT = 34, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,13 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scale:
+class _Frame:
+    """Exponents from left to right, and where the bars and everything end."""
+
     low: float
     high: float
+    top: float
+    bottom: float
 
     def x(self, exponent: float) -> float:
         return LEFT + (RIGHT - LEFT) * (exponent - self.low) / (self.high - self.low)
@@ -81,29 +85,30 @@ def svg(
         threshold_flop: The one that was asked about.
     """
     base = math.log10(threshold_flop)
-    scale = _scale(bars, lanes, thresholds, base)
-    bottom = TOP + BARS + LANE_HEIGHT * len(lanes)
-    height = bottom + 52
+    frame = _frame(bars, lanes, thresholds, base)
     parts = [
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="picture-title picture-text">',
+        f'<svg viewBox="0 0 {WIDTH} {frame.bottom + 52}" role="img" aria-labelledby="picture-title picture-text">',
         '<title id="picture-title">Bounds against thresholds, logarithmic scale</title>',
         f'<desc id="picture-text">{escape(_describe(bars, lanes, threshold_flop))}</desc>',
-        *_axis(scale, bottom),
-        *_bars(bars, scale, base),
-        *(mark for row, lane in enumerate(lanes) for mark in _dots(lane, row, scale, threshold_flop)),
-        *_thresholds(thresholds, scale, bottom, threshold_flop),
+        *_axis(frame),
+        *_bars(bars, frame, base),
+        *(mark for row, lane in enumerate(lanes) for mark in _dots(lane, row, frame, threshold_flop)),
+        *_thresholds(thresholds, frame, threshold_flop),
         "</svg>",
     ]
     return "\n".join(parts)
 
 
-def _scale(
+def _frame(
     bars: Histogram, lanes: Sequence[Lane], thresholds: Mapping[int, Sequence[str]], base: float
-) -> _Scale:
+) -> _Frame:
     ends = [math.log10(flop) for flop in thresholds] + [base]
     ends += [math.log10(flop) for lane in lanes for _, flop in lane.groups if flop > 0]
     ends += [base + (place + side) / BINS_PER_DECADE for place in bars.counts for side in (0, 1)]
-    return _Scale(math.floor(min(ends)), math.ceil(max(ends) + 0.15))
+    top = 20 + NAME_HEIGHT * len(thresholds)
+    return _Frame(
+        math.floor(min(ends)), math.ceil(max(ends) + 0.15), top, top + BARS + LANE_HEIGHT * len(lanes)
+    )
 
 
 def _describe(bars: Histogram, lanes: Sequence[Lane], threshold_flop: int) -> str:
@@ -117,40 +122,41 @@ def _describe(bars: Histogram, lanes: Sequence[Lane], threshold_flop: int) -> st
     return f"{below} runs have a bound below the threshold, {above} at or above it. {groups}"
 
 
-def _axis(scale: _Scale, bottom: float) -> list[str]:
-    step = max(1, math.ceil((scale.high - scale.low) / 14))
-    marks = [f'<line class="axis" x1="{LEFT}" y1="{bottom}" x2="{RIGHT}" y2="{bottom}"/>']
-    for exponent in range(int(scale.low), int(scale.high) + 1, step):
-        x = scale.x(exponent)
+def _axis(frame: _Frame) -> list[str]:
+    step = max(1, math.ceil((frame.high - frame.low) / 14))
+    marks = [f'<line class="axis" x1="{LEFT}" y1="{frame.bottom}" x2="{RIGHT}" y2="{frame.bottom}"/>']
+    for exponent in range(int(frame.low), int(frame.high) + 1, step):
+        x = frame.x(exponent)
         marks += [
-            f'<line class="grid" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{bottom}"/>',
-            f'<text class="tick" x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">10<tspan dy="-5" font-size="9">'
-            f"{exponent}</tspan></text>",
+            f'<line class="grid" x1="{x:.1f}" y1="{frame.top}" x2="{x:.1f}" y2="{frame.bottom}"/>',
+            f'<text class="tick" x="{x:.1f}" y="{frame.bottom + 18}" text-anchor="middle">'
+            f'10<tspan dy="-5" font-size="9">{exponent}</tspan></text>',
         ]
     middle = (LEFT + RIGHT) / 2
     marks.append(
-        f'<text class="label" x="{middle}" y="{bottom + 42}" text-anchor="middle">bound, operations (log scale)</text>'
+        f'<text class="label" x="{middle}" y="{frame.bottom + 42}" text-anchor="middle">'
+        "bound, operations (log scale)</text>"
     )
     return marks
 
 
-def _bars(bars: Histogram, scale: _Scale, base: float) -> list[str]:
+def _bars(bars: Histogram, frame: _Frame, base: float) -> list[str]:
     if not bars.counts:
         return []
     top = math.log10(max(bars.counts.values()) + 1)
-    floor = TOP + BARS - 8
+    floor = frame.top + BARS - 8
     marks = [
-        f'<text class="label" transform="translate(18 {TOP + BARS / 2}) rotate(-90)" text-anchor="middle">'
+        f'<text class="label" transform="translate(18 {frame.top + BARS / 2}) rotate(-90)" text-anchor="middle">'
         "runs (log)</text>"
     ]
     for exponent in range(math.floor(top) + 1):
         y = floor - (BARS - 24) * math.log10(10**exponent + 1) / top
-        if y >= TOP:
+        if y >= frame.top:
             marks.append(
                 f'<text class="tick" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{10**exponent:,}</text>'
             )
     for place, count in sorted(bars.counts.items()):
-        x0, x1 = (scale.x(base + (place + side) / BINS_PER_DECADE) for side in (0, 1))
+        x0, x1 = (frame.x(base + (place + side) / BINS_PER_DECADE) for side in (0, 1))
         tall = (BARS - 24) * math.log10(count + 1) / top
         kind = "over" if place >= 0 else "under"
         marks.append(
@@ -160,8 +166,8 @@ def _bars(bars: Histogram, scale: _Scale, base: float) -> list[str]:
     return marks
 
 
-def _dots(lane: Lane, row: int, scale: _Scale, threshold_flop: int) -> list[str]:
-    y = TOP + BARS + LANE_HEIGHT * (row + 0.5)
+def _dots(lane: Lane, row: int, frame: _Frame, threshold_flop: int) -> list[str]:
+    y = frame.top + BARS + LANE_HEIGHT * (row + 0.5)
     marks = [
         f'<text class="label" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(lane.name)}</text>'
     ]
@@ -169,22 +175,20 @@ def _dots(lane: Lane, row: int, scale: _Scale, threshold_flop: int) -> list[str]
         if flop > 0:
             kind = "over" if flop >= threshold_flop else "under"
             marks.append(
-                f'<circle class="{kind}" cx="{scale.x(math.log10(flop)):.1f}" cy="{y:.1f}" r="5">'
+                f'<circle class="{kind}" cx="{frame.x(math.log10(flop)):.1f}" cy="{y:.1f}" r="5">'
                 f"<title>{escape(key)}</title></circle>"
             )
     return marks
 
 
-def _thresholds(
-    thresholds: Mapping[int, Sequence[str]], scale: _Scale, bottom: float, threshold_flop: int
-) -> list[str]:
+def _thresholds(thresholds: Mapping[int, Sequence[str]], frame: _Frame, threshold_flop: int) -> list[str]:
+    """Lines with names; the largest on top, so that no line runs through the name of a larger one."""
     marks = []
-    for row, (flop, names) in enumerate(sorted(thresholds.items())):
-        x, y = scale.x(math.log10(flop)), 16 + 16 * (row % 4)
+    for row, (flop, names) in enumerate(sorted(thresholds.items(), reverse=True)):
+        x, y = frame.x(math.log10(flop)), NAME_HEIGHT * (row + 1)
         asked = " asked" if flop == threshold_flop else ""
         marks += [
-            f'<line class="threshold{asked}" x1="{x:.1f}" y1="{y + 4}" x2="{x:.1f}" y2="{bottom}"/>',
-            f'<text class="name{asked}" x="{x - 5:.1f}" y="{y + 6}" text-anchor="end">'
-            f"{escape(', '.join(names))}</text>",
+            f'<line class="threshold{asked}" x1="{x:.1f}" y1="{y - 8}" x2="{x:.1f}" y2="{frame.bottom}"/>',
+            f'<text class="name{asked}" x="{x - 6:.1f}" y="{y}" text-anchor="end">{escape(", ".join(names))}</text>',
         ]
     return marks
