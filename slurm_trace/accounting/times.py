@@ -11,6 +11,9 @@ import math
 import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from slurm_trace.errors import UsageProblem
 
 #: Before this moment (2000-01-01) there was no Slurm: a time printed below it is a zero or a broken clock.
 FIRST_MOMENT = 946_684_800
@@ -160,3 +163,37 @@ def parse_limit(text: str, *, minutes: bool) -> int | None:
         return parse_duration(text)
     except ValueError:
         return None
+
+
+def parse_moment(text: str, zone: tzinfo = UTC) -> int:
+    """Epoch seconds of a moment that a user typed: a date, a date and time (local times in `zone`), or epoch seconds.
+
+    Raises:
+        UsageProblem: The text names no moment.
+    """
+    typed = text.strip()
+    if re.fullmatch(r"\d{4}-\d\d-\d\d", typed, re.ASCII):
+        typed += "T00:00:00"
+    try:
+        moment = TimeReader(zone).read(typed).latest
+    except ValueError:
+        moment = None
+    if moment is None:
+        raise UsageProblem(
+            f"{text[:40]!r} is no time; write e.g. 2025-03-01, 2025-03-01T12:00:00Z or epoch seconds"
+        )
+    return moment
+
+
+def parse_zone(name: str) -> tzinfo:
+    """A zone by its name in the zone database.
+
+    Raises:
+        UsageProblem: There is no such zone.
+    """
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise UsageProblem(
+            f"there is no time zone {name[:40]!r}; write e.g. UTC or Europe/Helsinki"
+        ) from None

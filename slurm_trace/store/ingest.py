@@ -109,6 +109,13 @@ class ImportSummary:
         """Rows in all."""
         return self.jobs + self.steps_skipped + len(self.rejected)
 
+    def add(self, other: ImportSummary) -> None:
+        """Sum up."""
+        self.runs.add(other.runs)
+        self.steps_skipped += other.steps_skipped
+        self.rejected += other.rejected
+        self.warn(other.warnings)
+
     def warn(self, warnings: Iterable[str]) -> None:
         """Note warnings, each once."""
         self.warnings += [w for w in dict.fromkeys(warnings) if w not in self.warnings]

@@ -1,0 +1,80 @@
+"""Run a generator in a child process, so that reading and storing use two cores."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import pickle
+import signal
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import NoReturn, TypeVar
+
+from slurm_trace.errors import EnvironmentProblem
+
+T = TypeVar("T")
+
+
+def in_child(produce: Callable[[], Iterator[T]]) -> Generator[T]:
+    """What a generator yields, made in a child process that starts at once.
+
+    The child ends with this generator, and, since nobody reads from it any more, with the parent.
+
+    Args:
+        produce: Makes the generator, inside the child. What it raises is raised here.
+
+    Raises:
+        EnvironmentProblem: The child was killed.
+    """
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    # Not multiprocessing.Process: that one closes standard input, which may be what is to be read.
+    child = os.fork()
+    if child == 0:
+        _work(produce, receiver, sender)
+    sender.close()
+    return _received(receiver, child)
+
+
+def _received(receiver: Connection, child: int) -> Generator[T]:
+    status = None
+    try:
+        while True:
+            try:
+                kind, value = pickle.loads(receiver.recv_bytes())  # noqa: S301 (our own child)
+            except EOFError:
+                status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+                raise EnvironmentProblem(
+                    f"the reading process was killed (status {status}); is there enough memory?"
+                ) from None
+            if kind == "end":
+                return
+            if kind == "error":
+                raise value
+            yield value
+    finally:
+        receiver.close()
+        if status is None:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def _work(produce: Callable[[], Iterator[T]], receiver: Connection, sender: Connection) -> NoReturn:
+    try:
+        receiver.close()
+        # Ctrl-C reaches the parent too, which tells the user and ends this process.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        gc.disable()
+        try:
+            for value in produce():
+                sender.send_bytes(pickle.dumps(("value", value), pickle.HIGHEST_PROTOCOL))
+            last: tuple[str, object] = ("end", None)
+        except Exception as error:  # noqa: BLE001 (raised again by the parent)
+            last = ("error", error)
+        # A parent that is gone has nothing to be told.
+        with suppress(BrokenPipeError):
+            sender.send_bytes(pickle.dumps(last))
+    finally:
+        # Nothing of the parent may be flushed or cleaned up twice.
+        os._exit(0)

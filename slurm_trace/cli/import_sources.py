@@ -1,0 +1,209 @@
+"""From a source of accounting into the store: a file, a pipe, or the live Slurm."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import tzinfo
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import IO, BinaryIO, cast
+
+from slurm_trace.accounting.child import in_child
+from slurm_trace.accounting.events import read_events
+from slurm_trace.accounting.open_source import read_any
+from slurm_trace.accounting.options import ReadOptions
+from slurm_trace.accounting.records import RunBlock
+from slurm_trace.errors import EnvironmentProblem, UsageProblem
+from slurm_trace.store.engine import Store
+from slurm_trace.store.ingest import ImportInfo, ImportSummary, begin_import
+
+HEADER_BYTES = 1 << 14
+LARGE_BYTES = 8 << 20
+
+Progress = Callable[[int, int], None]
+"""Told how many bytes of how many were read; the whole is 0 where it is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRequest:
+    """What to import from a file or a pipe.
+
+    Attributes:
+        path: The file; `-` is standard input.
+        cluster: Cluster of rows that name none.
+        zone: Zone of its local times; None reads them as UTC with a warning.
+        covers: The half-open interval of which it holds every run.
+        queried_at: When it was written.
+    """
+
+    path: str
+    cluster: str | None = None
+    zone: tzinfo | None = None
+    delimiter: str | None = None
+    fields: tuple[str, ...] | None = None
+    covers: tuple[int, int] | None = None
+    queried_at: int | None = None
+
+    def info(self, kind: str) -> ImportInfo:
+        """The entry of the import's log."""
+        return ImportInfo(
+            kind=kind,
+            name=self.path if self.path == "-" else str(Path(self.path).absolute()),
+            cluster=self.cluster,
+            fields=self.fields,
+            delimiter=self.delimiter,
+            zone=None if self.zone is None else str(self.zone),
+            flags={} if self.queried_at is None else {"queried_at": self.queried_at},
+        )
+
+
+def import_file(store: Store, request: FileRequest, progress: Progress) -> ImportSummary:
+    """Import an export of sacct.
+
+    Raises:
+        InputProblem: It is no such export; what was readable before that was seen is kept.
+        UsageProblem: The file cannot be opened, or rows name no cluster and none can be told.
+        EnvironmentProblem: The file cannot be read, or the store failed.
+    """
+    options = ReadOptions(
+        cluster=request.cluster,
+        zone=request.zone,
+        delimiter=request.delimiter,
+        fields=request.fields,
+        queried_at=request.queried_at,
+        source_name=_shown(request.path),
+    )
+    with open_input(request.path) as source:
+        # Started before the store is opened for writing: a child must not share the lock or the connection.
+        parts = in_child(partial(_read, source, options)) if source.is_large else _read(source, options)
+        with closing(parts), begin_import(store, request.info("file")) as running:
+            for part in parts:
+                if part.block is not None:
+                    running.add(part.block)
+                progress(part.seen, source.whole)
+            return running.finish(covers=request.covers, digest=part.digest, header=part.header)
+
+
+def import_event_file(store: Store, request: FileRequest) -> ImportSummary:
+    """Import the output of `sacctmgr show event`.
+
+    Raises:
+        InputProblem: It is no such output.
+    """
+    with open_input(request.path) as source, begin_import(store, request.info("events")) as running:
+        found = read_events(cast(BinaryIO, source), request.cluster, request.zone, _shown(request.path))
+        running.add_events(found.events, found.rejected)
+        running.summary.warn(found.warnings)
+        source.drain()
+        return running.finish(covers=request.covers, digest=source.digest, header=source.header)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One step of reading; the last one has no block and tells of the whole input."""
+
+    seen: int
+    block: RunBlock | None = None
+    digest: str | None = None
+    header: bytes | None = None
+
+
+def _read(source: Input, options: ReadOptions) -> Generator[Part]:
+    for block in read_any(cast(IO[bytes], source), options):
+        yield Part(source.seen, block)
+    source.drain()
+    yield Part(source.seen, digest=source.digest, header=source.header)
+
+
+@dataclass(slots=True)
+class Input:
+    """A stream that is read once: its digest, its first line and its length are known at the end."""
+
+    stream: IO[bytes]
+    name: str
+    whole: int
+    seen: int = 0
+    _hash: hashlib._Hash = field(default_factory=hashlib.sha256)
+    _head: bytes = b""
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        try:
+            data = self.stream.read(size)
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"{self.name}: {error.strerror} after {self.seen} bytes; check the disk"
+            ) from error
+        return self._note(data)
+
+    def readline(self) -> bytes:
+        """The next line."""
+        return self._note(self.stream.readline())
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.readline, b"")
+
+    def drain(self) -> None:
+        """Read what is left, so that the digest is that of the whole input."""
+        while self.read(1 << 20):
+            pass
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a second process for reading is worth its start; a pipe may be of any length."""
+        return self.whole > LARGE_BYTES or (self.whole == 0 and not isinstance(self.stream, BytesIO))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what was read."""
+        return self._hash.hexdigest()
+
+    @property
+    def header(self) -> bytes:
+        """The first line as received, or as much of it as a header can have."""
+        return self._head.partition(b"\n")[0]
+
+    def _note(self, data: bytes) -> bytes:
+        self._hash.update(data)
+        if self.seen < HEADER_BYTES:
+            self._head += data[: HEADER_BYTES - self.seen]
+        self.seen += len(data)
+        return data
+
+
+@contextmanager
+def open_input(path: str) -> Iterator[Input]:
+    """Open a file, or standard input.
+
+    Raises:
+        UsageProblem: There is no such file.
+        EnvironmentProblem: It cannot be read.
+    """
+    if path == "-":
+        if sys.stdin.isatty():
+            raise UsageProblem(
+                "standard input is a terminal; pipe an export of sacct into it, or name a file"
+            )
+        yield Input(sys.stdin.buffer, "standard input", whole=0)
+        return
+    if Path(path).is_dir():
+        raise UsageProblem(f"{path} is a directory; name a file that holds an export of sacct")
+    with ExitStack() as stack:
+        try:
+            stream = stack.enter_context(Path(path).open("rb"))
+        except FileNotFoundError as error:
+            raise UsageProblem(f"{path}: no such file; name one, or `-` for standard input") from error
+        except (OSError, ValueError) as error:
+            said = error.strerror if isinstance(error, OSError) else error
+            raise EnvironmentProblem(f"{path}: {said}; name a file that this user can read") from error
+        yield Input(stream, path, os.fstat(stream.fileno()).st_size)
+
+
+def _shown(path: str) -> str:
+    return "standard input" if path == "-" else path
