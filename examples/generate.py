@@ -11,6 +11,7 @@ Standard library only.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 from bisect import bisect
@@ -44,6 +45,7 @@ class Pool:
         gres: Type of a slot as AllocTRES names it; "" for a node without GPUs.
         share: Part of all jobs that goes here.
         shapes: (nodes, slots a node, weight) of what people ask for.
+        gpus: Cards in one node.
     """
 
     name: str
@@ -54,7 +56,10 @@ class Pool:
     gres: str
     share: float
     shapes: tuple[tuple[int, int, float], ...]
-    profile: str
+    gpus: int
+    sku: str
+    cpu_model: str
+    mig: str = ""
 
     @property
     def width(self) -> int:
@@ -70,17 +75,17 @@ class Pool:
 _ONE_TO_EIGHT = ((1, 1, 50.0), (1, 2, 18.0), (1, 4, 16.0), (1, 8, 12.0), (2, 8, 3.0), (4, 8, 1.0))
 POOLS = (
     Pool("h100", "hgx", 40, 8, 12, "h100", 0.14, (*_ONE_TO_EIGHT, (8, 8, 0.1)),
-         'gpus = 8\nsku = "NVIDIA H100 80GB HBM3"\ncores = 96\nthreads_per_core = 1'),
+         gpus=8, sku="NVIDIA H100 80GB HBM3", cpu_model="Intel(R) Xeon(R) Platinum 8468"),
     Pool("a100", "dgx", 24, 8, 16, "a100", 0.22, _ONE_TO_EIGHT,
-         'gpus = 8\nsku = "NVIDIA A100-SXM4-80GB"\ncores = 128\nthreads_per_core = 1'),
+         gpus=8, sku="NVIDIA A100-SXM4-80GB", cpu_model="AMD EPYC 7742 64-Core Processor"),
     Pool("mig", "mig", 4, 56, 2, "1g.10gb", 0.12, ((1, 1, 85.0), (1, 2, 15.0)),
-         'gpus = 8\nsku = "NVIDIA A100-SXM4-80GB"\nmig = "7x1g.10gb"\ncores = 128\nthreads_per_core = 1'),
+         gpus=8, sku="NVIDIA A100-SXM4-80GB", cpu_model="AMD EPYC 7742 64-Core Processor", mig="7x1g.10gb"),
     Pool("v100", "gpu", 36, 4, 10, "v100", 0.20, ((1, 1, 60.0), (1, 2, 20.0), (1, 4, 16.0), (2, 4, 4.0)),
-         'gpus = 4\nsku = "Tesla V100-SXM2-32GB"\ncores = 40\nthreads_per_core = 1'),
+         gpus=4, sku="Tesla V100-SXM2-32GB", cpu_model="Intel(R) Xeon(R) Gold 6248 CPU @ 2.50GHz"),
     Pool("l40s", "viz", 16, 8, 8, "l40s", 0.12, ((1, 1, 70.0), (1, 2, 20.0), (1, 4, 8.0), (1, 8, 2.0)),
-         'gpus = 8\nsku = "NVIDIA L40S"\ncores = 64\nthreads_per_core = 1'),
+         gpus=8, sku="NVIDIA L40S", cpu_model="AMD EPYC 9334 32-Core Processor"),
     Pool("cpu", "c", 120, 32, 4, "", 0.20, ((1, 1, 50.0), (1, 8, 20.0), (1, 32, 20.0), (4, 32, 10.0)),
-         'gpus = 0\ncores = 128\nthreads_per_core = 1'),
+         gpus=0, sku="", cpu_model="AMD EPYC 7763 64-Core Processor"),
 )  # fmt: skip
 
 _LIMITS_MIN = (60, 240, 720, 1440, 2880, 4320)
@@ -154,7 +159,7 @@ class Run:
 # (user number, GPU pool, nodes, run time in hours, day of submission, ending, name)
 LARGE = (
     (3, 0, 8, 120.0, 41.2, "COMPLETED", "pretrain-13b"),
-    (3, 0, 8, 96.0, 83.6, "COMPLETED", "pretrain-13b-v2"),
+    (3, 0, 8, 91.0, 83.6, "COMPLETED", "pretrain-13b-v2"),
     (11, 0, 16, 216.0, 201.4, "CANCELLED by {uid}", "foundation-70b"),
     (11, 0, 16, 31.0, 215.1, "NODE_FAIL", "foundation-70b-resume"),
     (27, 0, 4, 160.0, 120.9, "TIMEOUT", "vision-giant"),
@@ -420,11 +425,26 @@ def site_profile_text() -> str:
         f"[[clusters.{CLUSTER}.registered_tres]]\n"
         f'names = ["cpu", "mem", "node", "billing", "gres/gpu", {", ".join(names)}]\n'
     )
-    confined = "devices_confined = true\ncores_confined = true"
-    groups = [
-        f'\n[[clusters.{CLUSTER}.nodes]]\nhosts = "{p.hosts}"\n{p.profile}\n{confined}\n' for p in POOLS
-    ]
-    return head + "".join(groups)
+    return head + "".join(_node_group(pool) for pool in POOLS)
+
+
+def _node_group(pool: Pool) -> str:
+    facts: dict[str, str | int | bool] = {
+        "hosts": pool.hosts,
+        "gpus": pool.gpus,
+        "sku": pool.sku,
+        "mig": pool.mig,
+    }
+    # A MIG node hands out the CPUs of 56 slices; what is left over is the operating system's.
+    facts |= {
+        "cpu_model": pool.cpu_model,
+        "cores": 128 if pool.mig else pool.slots * pool.cpus,
+        "threads_per_core": 1,
+    }
+    facts |= {"devices_confined": True, "cores_confined": True}
+    # Strings, integers and booleans look the same in JSON and in TOML.
+    lines = [f"{key} = {json.dumps(value)}" for key, value in facts.items() if value != ""]
+    return f"\n[[clusters.{CLUSTER}.nodes]]\n" + "\n".join(lines) + "\n"
 
 
 def write(folder: Path, jobs: int, seed: int) -> None:

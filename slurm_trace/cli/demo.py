@@ -53,7 +53,8 @@ def demo(output: str, jobs: int) -> None:
             steps.run("import", "events", f"{folder}/events.txt", "--tz", "UTC")
         steps.run("rank", "--top", "10")
         steps.run("groups")
-        steps.run("groups", "--by", "account", "--top", "6")
+        steps.run("groups", "--by", "account", "--top", "5")
+        steps.run("groups", "--by", "user", "--top", "5")
         steps.run("explain", f"{CLUSTER}:{_job_named(EXPLAINED, generated)}")
         steps.run("report", "--html", output)
 
