@@ -135,8 +135,8 @@ def ask(runner: Runner, argv: Sequence[str], limit_s: float = SHORT_LIMIT_S) -> 
         text = stdout.read().decode("utf-8", "replace")
     if finished.status != 0:
         raise EnvironmentProblem(
-            f"{' '.join(argv)} failed ({finished.reason}); check Slurm and run the import again"
+            f"{' '.join(argv)} failed ({finished.reason}); try again when Slurm answers"
         )
     if not text.strip():
-        raise EnvironmentProblem(f"{' '.join(argv)} said nothing ({finished.reason}); check Slurm")
+        raise EnvironmentProblem(f"{' '.join(argv)} said nothing ({finished.reason}); try again when Slurm answers")
     return text

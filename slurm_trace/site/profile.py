@@ -130,7 +130,7 @@ class SiteProfile:
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
-        content = json.dumps(_document(self.clusters), sort_keys=True, default=str, separators=(",", ":"))
+        content = json.dumps(plain_clusters(self), sort_keys=True, separators=(",", ":"))
         object.__setattr__(self, "digest", hashlib.sha256(content.encode()).hexdigest())
 
     def cluster(self, name: str | None) -> ClusterProfile:
@@ -167,6 +167,14 @@ def dump_profile(profile: SiteProfile, header: tuple[str, ...] = ()) -> str:
     """The profile as TOML, below a comment of the given lines. Loading it again gives the same digest."""
     comment = "".join(f"# {line}".rstrip() + "\n" for line in header)
     return comment + tomli_w.dumps({"clusters": _document(profile.clusters)})
+
+
+def plain_clusters(profile: SiteProfile) -> dict[str, Any]:
+    """The clusters as a JSON document, laid out as in the file; moments are ISO texts in UTC."""
+    document: dict[str, Any] = json.loads(
+        json.dumps(_document(profile.clusters), default=lambda t: t.isoformat())
+    )
+    return document
 
 
 def _index(groups: tuple[NodeGroup, ...]) -> dict[str, tuple[NodeGroup, ...]]:
