@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -12,8 +11,9 @@ from pathlib import Path
 from typing import Literal
 
 from slurm_trace.analysis import registry
-from slurm_trace.analysis.ceiling import BASES, DeviceRate, architecture_of, own_ceiling
-from slurm_trace.analysis.labels import level, plain_profile, split_mig, without_vendor
+from slurm_trace.analysis.ceiling import BASES, DeviceRate, own_ceiling
+from slurm_trace.analysis.entries import CpuCore, read_cpu_cores, read_devices, read_mig_tables
+from slurm_trace.analysis.labels import level, split_mig, without_vendor
 
 __all__ = ["BASES", "CpuCore", "DeviceRate", "Rates", "Resolution"]
 
@@ -50,39 +50,6 @@ class Resolution:
         return self.ceilings[basis]
 
 
-@dataclass(frozen=True, slots=True)
-class MigTable:
-    """Units of a slice by profile; None where a profile exists and its size is not known."""
-
-    sms: Mapping[str, int | None]
-    verified: bool
-
-    def lists(self, profile: str) -> bool:
-        """Whether the card has this profile."""
-        return profile in self.sms or plain_profile(profile) in self.sms
-
-    def size(self, profile: str) -> int | None:
-        """Units of the slice; None for an unlisted profile and one of unknown size."""
-        return self.sms.get(profile, self.sms.get(plain_profile(profile)))
-
-
-@dataclass(frozen=True, slots=True)
-class CpuCore:
-    """A class of CPU cores. Operations a clock are those of all ports that can work at once."""
-
-    id: str
-    ops_per_clock: Mapping[str, int]
-    max_clock_mhz: int
-    patterns: tuple[re.Pattern[str], ...]
-    verified: bool
-    entry: registry.Entry
-
-    def ceiling_ops_s(self, basis: str) -> int:
-        """Operations a second of one core at the highest clock of its class."""
-        kind = {"max_any_op": "any", "bf16_dense": "bf16"}.get(basis, "fp")
-        return self.ops_per_clock[kind] * self.max_clock_mhz * 10**6
-
-
 class Rates:
     """The merged registry. Answers are cached: a million runs have some thousand labels.
 
@@ -104,7 +71,7 @@ class Rates:
         try:
             last_day = date.fromisoformat(general["complete_through"])
         except ValueError as error:
-            raise registry.overlay_problem(
+            raise registry.entry_problem(
                 overlay, "general", "general", f"complete_through: {error}", "write a date such as 2026-11-30"
             ) from error
         midnight = datetime(last_day.year, last_day.month, last_day.day, tzinfo=UTC) + timedelta(days=1)
@@ -113,9 +80,9 @@ class Rates:
         self.max_gpus_per_node: int = general["max_gpus_per_node"]
         self.max_cores_per_node: int = general["max_cores_per_node"]
         self._allowance = Fraction(general["clock_allowance"])
-        self.devices = _devices(sections, overlay)
-        self._mig = _mig_tables(sections, self.devices, overlay)
-        self.cpu_cores = _cpu_cores(sections, overlay)
+        self.devices = read_devices(sections, overlay)
+        self._mig = read_mig_tables(sections, self.devices, overlay)
+        self.cpu_cores = read_cpu_cores(sections, overlay)
         labels = [(d.id, (*d.nvml_names, d.id)) for d in self.devices.values()]
         self._exact = _index((i, level(name)) for i, names in labels for name in names)
         self._exact_bare = _index((i, without_vendor(level(name))) for i, names in labels for name in names)
@@ -277,6 +244,10 @@ class Rates:
 
     # CPU cores
 
+    def knows_core(self, model: str) -> bool:
+        """Whether some class of CPU cores fits this model name."""
+        return any(core.fits(model) for core in self.cpu_cores.values())
+
     def cpu_core_ops_s(self, model: str | None, basis: str, ended_at: int | None = None) -> tuple[str, int]:
         """Class and ceiling (op/s) of a CPU core.
 
@@ -288,79 +259,12 @@ class Rates:
         """
         key = (model, basis)
         if key not in self._cores:
-            fits = [c for c in self.cpu_cores.values() if model and any(p.search(model) for p in c.patterns)]
+            fits = [c for c in self.cpu_cores.values() if model and c.fits(model)]
             core = max(fits or self.cpu_cores.values(), key=lambda c: c.ceiling_ops_s(basis))
             self._cores[key] = core.id, core.ceiling_ops_s(basis), bool(fits)
         core_id, rate, known = self._cores[key]
         late = ended_at is not None and ended_at > self.complete_through
         return (core_id if known or not late else AFTER_REGISTRY), rate
-
-
-def _devices(sections: registry.Sections, overlay: Path | None) -> dict[str, DeviceRate]:
-    architectures = {i: architecture_of(entry) for i, entry in sections["architectures"].items()}
-    devices: dict[str, DeviceRate] = {}
-    for device_id, entry in sections["devices"].items():
-        named = entry.get("architecture")
-        if named is not None and named not in architectures:
-            raise registry.overlay_problem(
-                overlay,
-                "devices",
-                device_id,
-                f"no architecture {named!r}",
-                "add it or name one that `rates` lists",
-            )
-        devices[device_id] = DeviceRate.of(entry, architectures.get(named))
-    for device_id in devices:
-        seen = [device_id]
-        while (above := devices[seen[-1]].bounded_by) is not None:
-            if above not in devices or above in seen:
-                fault = "runs in a circle" if above in seen else "is no device of the registry"
-                raise registry.overlay_problem(
-                    overlay,
-                    "devices",
-                    device_id,
-                    f"bounded_by {above!r} {fault}",
-                    "name a device with figures",
-                )
-            seen.append(above)
-        if not any(own_ceiling(devices[i], BASES[0], Fraction(1)) for i in seen):
-            raise registry.overlay_problem(
-                overlay,
-                "devices",
-                device_id,
-                "no ceiling follows from it",
-                "give units with an architecture and a clock, datasheet rates, or bounded_by",
-            )
-    return devices
-
-
-def _mig_tables(
-    sections: registry.Sections, devices: Mapping[str, DeviceRate], overlay: Path | None
-) -> dict[str, MigTable]:
-    tables: dict[str, MigTable] = {}
-    for table_id, entry in sections["mig_profiles"].items():
-        for device_id in entry["devices"]:
-            if device_id not in devices:
-                raise registry.overlay_problem(
-                    overlay, "mig_profiles", table_id, f"no device {device_id!r}", "add it or correct the id"
-                )
-            tables[device_id] = MigTable(entry["sms"], entry["verified"])
-    return tables
-
-
-def _cpu_cores(sections: registry.Sections, overlay: Path | None) -> dict[str, CpuCore]:
-    cores: dict[str, CpuCore] = {}
-    for core_id, entry in sections["cpu_cores"].items():
-        try:
-            patterns = tuple(re.compile(p, re.IGNORECASE) for p in entry["model_patterns"])
-        except re.error as error:
-            raise registry.overlay_problem(
-                overlay, "cpu_cores", core_id, f"model_patterns: {error}", "write a regular expression"
-            ) from error
-        cores[core_id] = CpuCore(
-            core_id, entry["ops_per_clock"], entry["max_clock_mhz"], patterns, entry["verified"], entry
-        )
-    return cores
 
 
 def _index(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:

@@ -61,9 +61,7 @@ def digest(sections: Sections) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def overlay_problem(
-    overlay: Path | None, section: str, entry_id: str, fault: str, remedy: str
-) -> InputProblem:
+def entry_problem(overlay: Path | None, section: str, entry_id: str, fault: str, remedy: str) -> InputProblem:
     """The error for an entry that is well-formed but can't be used."""
     where = overlay or "the built-in registry"
     return InputProblem(f"{where}: {section} entry {entry_id!r}: {fault}; {remedy}")

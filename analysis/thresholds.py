@@ -61,7 +61,7 @@ class Thresholds:
         for threshold_id, entry in sections["thresholds"].items():
             exact = _exact(entry["flop"])
             if exact is None:
-                raise registry.overlay_problem(
+                raise registry.entry_problem(
                     overlay,
                     "thresholds",
                     threshold_id,
