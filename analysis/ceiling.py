@@ -41,6 +41,12 @@ class Rated:
             max((n for name, n in counted if basis == "max_any_op" or name not in _INTEGER), default=0)
         )
 
+    def over(self, other: Rated) -> Fraction:
+        """The largest ratio of a figure to the other's of the same precision; 0 if they share none."""
+        pairs = ((self.dense, other.dense), (self.sparse, other.sparse))
+        ratios = [Fraction(a[name]) / Fraction(b[name]) for a, b in pairs for name in a if name in b]
+        return max(ratios, default=Fraction(0))
+
     def half(self) -> Fraction:
         """The dense half-precision figure; 0 if there is none."""
         return Fraction(max((self.dense.get(name, 0) for name in _HALF), default=0))
@@ -59,7 +65,7 @@ class Architecture:
 
     def vector(self, basis: str) -> int:
         """What the vector pipes can do beside the matrix pipe."""
-        return self.vector_any if basis == "max_any_op" else self.vector_fp
+        return max(self.vector_any, self.vector_fp) if basis == "max_any_op" else self.vector_fp
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,11 @@ class DeviceRate:
     slurm_types: tuple[str, ...]
     verified: bool
     entry: Mapping[str, Any]
+
+    def allowance(self, basis: str) -> Fraction:
+        """Vector rate to add to the datasheet rate (Tera-op/s)."""
+        any_op = max(self.allowance_any, self.allowance_fp)
+        return Fraction(any_op if basis == "max_any_op" else self.allowance_fp)
 
     @classmethod
     def of(cls, entry: Mapping[str, Any], architecture: Architecture | None) -> DeviceRate:
@@ -148,20 +159,20 @@ def own_ceiling(device: DeviceRate, basis: str, clock_allowance: Fraction) -> Fr
         return min(_half_precision(device, clock_allowance) or bound, bound)
     return max(
         _from_pipes(device, basis, clock_allowance),
-        device.sheet.largest(basis) * _TERA * _sheet_factor(device, clock_allowance),
-        _from_sheet_alone(device, basis, clock_allowance),
+        _from_sheet(device, basis, clock_allowance),
     )
 
 
 def _unit_hz(device: DeviceRate, clock_allowance: Fraction) -> Fraction | None:
-    """Units x highest clock; None unless both are known."""
-    if device.units is None:
-        return None
-    if device.max_clock_mhz is not None:
+    """Units x highest clock, as far as the figures go; None if nothing tells."""
+    if device.units is not None and device.max_clock_mhz is not None:
         return Fraction(device.units * device.max_clock_mhz * _MEGA)
-    if device.sheet_clock_mhz is not None:
+    if device.units is not None and device.sheet_clock_mhz is not None:
         return device.units * device.sheet_clock_mhz * _MEGA * clock_allowance
-    return None
+    if device.architecture is None:
+        return None
+    implied = device.sheet.over(device.architecture.matrix)
+    return implied * _TERA * clock_allowance if implied else None
 
 
 def _from_pipes(device: DeviceRate, basis: str, clock_allowance: Fraction) -> Fraction:
@@ -172,25 +183,21 @@ def _from_pipes(device: DeviceRate, basis: str, clock_allowance: Fraction) -> Fr
     return (pipes.matrix.largest(basis) + pipes.vector(basis)) * unit_hz
 
 
-def _sheet_factor(device: DeviceRate, clock_allowance: Fraction) -> Fraction:
-    """How far above the datasheet rate a device may run."""
+def _from_sheet(device: DeviceRate, basis: str, clock_allowance: Fraction) -> Fraction:
+    """The datasheet rate at the highest clock, and with it the vector pipes where they are not known otherwise."""
+    rate = device.sheet.largest(basis)
+    if device.units is None:
+        rate += device.allowance(basis)
+    return rate * _TERA * _clock_factor(device, clock_allowance)
+
+
+def _clock_factor(device: DeviceRate, clock_allowance: Fraction) -> Fraction:
+    """How far above the clock of its datasheet a device may run."""
     if device.units is None or device.max_clock_mhz is None:
         return clock_allowance
     if device.sheet_clock_mhz is None:
         return Fraction(1)
     return max(Fraction(device.max_clock_mhz, device.sheet_clock_mhz), Fraction(1))
-
-
-def _from_sheet_alone(device: DeviceRate, basis: str, clock_allowance: Fraction) -> Fraction:
-    """Without units there is only the datasheet; the vector pipes are taken in proportion to the matrix pipe."""
-    if device.units is not None:
-        return Fraction(0)
-    rate = device.sheet.largest(basis)
-    pipes = device.architecture
-    if pipes is not None and pipes.matrix.largest(basis):
-        rate += rate * pipes.vector(basis) / pipes.matrix.largest(basis)
-    rate += Fraction(device.allowance_any if basis == "max_any_op" else device.allowance_fp)
-    return rate * _TERA * clock_allowance
 
 
 def _half_precision(device: DeviceRate, clock_allowance: Fraction) -> Fraction | None:

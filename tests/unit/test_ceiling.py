@@ -79,8 +79,8 @@ def test_without_a_maximum_clock_the_sheet_clock_is_raised() -> None:
 
 
 def test_without_units_the_sheet_rate_is_raised_and_the_vector_pipes_are_added() -> None:
-    whole = Fraction(20_000 * TERA) * Fraction(27, 20) * Fraction(65536 + 1024, 65536)
-    assert RATES.ceiling_ops_s("nvidia-gb300", "max_any_op") == ceil(whole)
+    unit_hz = Fraction(20_000 * TERA, 65536) * Fraction(27, 20)
+    assert RATES.ceiling_ops_s("nvidia-gb300", "max_any_op") == ceil(unit_hz * (65536 + 1024))
     assert RATES.ceiling_ops_s("google-tpu-v5e", "max_any_op") == ceil(
         Fraction(4323, 10) * TERA * Fraction(27, 20)
     )
