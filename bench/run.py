@@ -191,7 +191,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, action="append", help="runs to import; may be repeated")
     sizes = parser.parse_args().rows or list(IMPORT_RATIO)
     folder = CACHE / "bench"
-    print(f"{'':34}{'time':28}{'peak':>10}  target", flush=True)
+    print(f"{'':40}{'time':28}{'peak':>10}  target", flush=True)
     show(bench_help())
     for rows in sizes:
         shutil.rmtree(folder, ignore_errors=True)
@@ -205,7 +205,7 @@ def main() -> None:
 def show(line: Line) -> None:
     """Print one line of the result."""
     verdict = "" if line.held is None else ("held" if line.held else "MISSED")
-    print(f"{line.what:34}{line.figure:28}{line.peak:>10}  {line.target:22}{verdict}".rstrip(), flush=True)
+    print(f"{line.what:40}{line.figure:28}{line.peak:>10}  {line.target:22}{verdict}".rstrip(), flush=True)
 
 
 if __name__ == "__main__":
