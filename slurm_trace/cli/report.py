@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slurm_trace.cli.ranking import BY, assessment, question_options
+from slurm_trace.cli.ranking import assessment, question_options
 from slurm_trace.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ TOP = 50
     "--top", type=click.IntRange(min=1), default=TOP, show_default=True, help="How many runs to list."
 )
 @click.pass_context
-def report(context: click.Context, path: str, top: int, **options: Any) -> None:
+def report(context: click.Context, /, path: str, top: int, **options: Any) -> None:
     """Write the audit report as one HTML file."""
     write_html(assessment(context, options), Path(path), top)
     click.echo(f"wrote {path}", err=True)
@@ -38,6 +38,7 @@ def write_html(found: Assessment, path: Path, top: int = TOP) -> None:
     Raises:
         EnvironmentProblem: The file can't be written.
     """
+    from slurm_trace.analysis.groups import BY
     from slurm_trace.analysis.picture import histogram
     from slurm_trace.analysis.report import render
     from slurm_trace.analysis.thresholds import Thresholds
