@@ -66,17 +66,24 @@ def read_json(stream: IO[bytes], options: ReadOptions) -> Iterator[RunBlock]:
 
 
 def _read_job(reader: RowReader, job: Any, record: int, *, replaced: bool) -> list[ReadRow]:
-    raw = json.dumps(job, separators=(",", ":"), default=str).encode()
+    raw = _dump(job)
     if not isinstance(job, dict):
         return [RejectedRow(record, "the record is no object", raw)]
     try:
         cells, flags = job_cells(job)
-        steps = list(step_cells(job, cells))
+        steps = [(step, _dump(part)) for step, part in step_cells(job, cells)]
     except ValueError as error:
         return [RejectedRow(record, str(error), raw)]
     if replaced and "\\ufffd" in raw.decode():
         flags.append("utf8_replaced")
-    return [reader.read(cells, record, raw, flags), *(reader.read(step, record, b"") for step in steps)]
+    return [
+        reader.read(cells, record, raw, flags),
+        *(reader.read(step, record, step_raw) for step, step_raw in steps),
+    ]
+
+
+def _dump(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), default=str).encode()
 
 
 class _Document:

@@ -69,8 +69,8 @@ def job_cells(job: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
     return cells, flags
 
 
-def step_cells(job: dict[str, Any], cells: dict[str, str]) -> Iterator[dict[str, str]]:
-    """The cells of each step of a job."""
+def step_cells(job: dict[str, Any], cells: dict[str, str]) -> Iterator[tuple[dict[str, str], Any]]:
+    """The cells of each step of a job, and the step itself."""
     steps = job.get("steps")
     if steps is None:
         return
@@ -81,7 +81,7 @@ def step_cells(job: dict[str, Any], cells: dict[str, str]) -> Iterator[dict[str,
             raise ValueError("a step is no object")
         times, name = _part(step, "time"), _part(step, "step").get("id")
         suffix = str(name).rpartition(".")[2] if isinstance(name, str | int) else "step"
-        yield {
+        row = {
             "job_id": f"{cells['job_id']}.{suffix or 'step'}",
             "job_id_raw": f"{cells['job_id_raw']}.{suffix or 'step'}",
             "cluster": cells["cluster"],
@@ -89,6 +89,7 @@ def step_cells(job: dict[str, Any], cells: dict[str, str]) -> Iterator[dict[str,
             "start": _digits(times.get("start")),
             "end": _digits(times.get("end")),
         }
+        yield row, step
 
 
 def _part(job: dict[str, Any], name: str) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class LineReader:
         if len(pieces) == self._layout.width:
             row = self._layout.row(pieces)
         else:
-            if len(pieces) == self._layout.width + 1 and pieces[-1] == "":
+            if len(pieces) == self._layout.width + 1 and pieces[-1] == "":  # this one line ends as with -p
                 row = self._layout.row(pieces)
             else:
                 row = realign(pieces, self._layout)

@@ -61,7 +61,7 @@ class RowReader:
         self.options = options
         self.times = TimeReader(options.zone)
         self._flag_zone = options.zone is None
-        self._settled_before = None if options.queried_at is None else options.queried_at - SETTLING_S
+        self.settled_before = None if options.queried_at is None else options.queried_at - SETTLING_S
 
     def read(self, row: Row, line: int, raw: bytes, flags: Collection[str] = ()) -> ReadRow:
         """Read one row.
@@ -88,13 +88,12 @@ class RowReader:
         self, row: Row, ref: JobRef, raw_id: int | None, line: int, raw: bytes
     ) -> StepRecord | SkippedStep:
         word = base_state(row["state"])[0] if row.get("state") else None
-        start = self._time(row, "start")
-        end = self._time(row, "end").latest
+        start, end = self._time(row, "start").latest, self._time(row, "end").latest
         if raw_id is None:
             return SkippedStep(line)
         finished = is_final(word) if word is not None else end is not None
         job_id = f"{ref.shown}.{ref.step}"
-        return StepRecord(self._cluster(row), raw_id, job_id, start.earliest, end, finished, line, raw)
+        return StepRecord(self._cluster(row), raw_id, job_id, start, end, finished, line, raw)
 
     def _run(self, row: Row, ref: JobRef, raw_id: int, line: int, raw: bytes, flags: set[str]) -> RunRecord:
         word, cancelled_by, known = self._state(row, flags)
@@ -170,7 +169,7 @@ class RowReader:
             return False
         if word in ("REQUEUED", "RESIZING") and end is None and "end" in row:
             return False
-        if self._settled_before is not None and end is not None and end > self._settled_before:
+        if self.settled_before is not None and end is not None and end > self.settled_before:
             flags.add("settling")
             return False
         return True
@@ -193,8 +192,7 @@ class RowReader:
         ):
             started_at = submit.latest
             flags.add("start_from_submit")
-        suspended_s = _seconds(row, "suspended")
-        return _Times(submit.latest, started_at, end.latest, elapsed_s, suspended_s)
+        return _Times(submit.latest, started_at, end.latest, elapsed_s, suspended_of(row))
 
     def _true_at(self, start: int | None, elapsed_s: int | None, suspended_s: int | None) -> int | None:
         """The moment at which a row that is not final was true."""
@@ -253,6 +251,11 @@ def _seconds(row: Row, name: str) -> int | None:
         return None
     seconds = parse_duration(text)
     return None if seconds is not None and seconds >= LONGEST_RUN_S else seconds
+
+
+def suspended_of(row: Row) -> int | None:
+    """Suspended in seconds."""
+    return _seconds(row, "suspended")
 
 
 def elapsed_of(row: Row) -> tuple[int | None, bool]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import IO
 
-from slurm_trace.accounting.blocks import BlockMaker, Columns, empty_columns
+from slurm_trace.accounting.block_parser import BlockParser
+from slurm_trace.accounting.blocks import BlockMaker, empty_columns
 from slurm_trace.accounting.fields import Layout
 from slurm_trace.accounting.header import REMEDY, find_layout, header_layout
-from slurm_trace.accounting.lines import LineReader, decode
+from slurm_trace.accounting.lines import decode
 from slurm_trace.accounting.options import ReadOptions
 from slurm_trace.accounting.records import RejectedRow, RunBlock
-from slurm_trace.accounting.rows import ReadRow, RowReader
+from slurm_trace.accounting.rows import RowReader
 from slurm_trace.errors import InputProblem
 
 BLOCK_BYTES = 2 << 20
@@ -137,50 +138,6 @@ class _Reading:
                 return start
             at = data.find(b"JobID", end)
         return None
-
-
-class BlockParser:
-    """Reads a stretch of whole lines: plain rows at once, the others one by one, stretches of odd lines together."""
-
-    def __init__(self, layout: Layout, reader: RowReader) -> None:
-        self._layout = layout
-        self._reader = reader
-        self._lines = LineReader(layout, reader)
-
-    def parse(self, data: bytes, first_line: int) -> tuple[Columns, list[ReadRow]]:
-        """Columns of the plain runs, and all other rows."""
-        if self._layout.crlf:
-            data = data.replace(b"\r\n", b"\n")
-        raws = data.split(b"\n")
-        results: list[ReadRow | None] = [self._whole(raw, first_line + i) for i, raw in enumerate(raws)]
-        odd = self._stretches(raws, [i for i, result in enumerate(results) if result is None])
-        for start, end in odd:
-            results[start:end] = [None] * (end - start)
-        others = [result for result in results if result is not None]
-        for start, end in odd:
-            others.extend(self._lines.read(raws[start:end], first_line + start))
-        return empty_columns(), others
-
-    def _stretches(self, raws: list[bytes], odd: list[int]) -> list[tuple[int, int]]:
-        """Odd lines that stand together, with the whole row before them where they may be the rest of its name."""
-        stretches: list[tuple[int, int]] = []
-        gap = self._layout.delimiter.encode()
-        for i in odd:
-            if stretches and stretches[-1][1] == i:
-                stretches[-1] = (stretches[-1][0], i + 1)
-            elif raws[i].strip():
-                goes_on = i > 0 and self._layout.runs_over and gap not in raws[i]
-                stretches.append((i - 1 if goes_on else i, i + 1))
-        return stretches
-
-    def _whole(self, raw: bytes, line: int) -> ReadRow | None:
-        """A row that stands whole on its line, or None."""
-        text, replaced = decode(raw)
-        pieces = text.split(self._layout.delimiter)
-        if len(pieces) != self._layout.width:
-            return None
-        row = self._reader.read(self._layout.row(pieces), line, raw, ("utf8_replaced",) if replaced else ())
-        return None if isinstance(row, RejectedRow) else row
 
 
 def _too_long(data: bytes, line: int) -> RejectedRow:

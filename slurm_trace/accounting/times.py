@@ -10,6 +10,7 @@ import calendar
 import math
 import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -120,6 +121,7 @@ def _in_range(earliest: int, latest: int, *, local: bool, gap: bool = False) -> 
     return Moment(latest, earliest, local, shift)
 
 
+@lru_cache(maxsize=65536)
 def parse_duration(text: str) -> int | None:
     """Whole seconds of `D-HH:MM:SS`, `HH:MM:SS`, `MM:SS.mmm` or plain seconds, rounded up.
 

@@ -59,6 +59,7 @@ class Tres:
     unreadable: tuple[str, ...]
 
 
+@lru_cache(maxsize=65536)
 def parse_count(text: str) -> int:
     """A count with an optional suffix (`2`, `1.50K`), rounded up.
 
