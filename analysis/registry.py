@@ -106,7 +106,9 @@ def check(document: object, name: str) -> None:
     from jsonschema.exceptions import best_match
 
     schema = json.loads(_packaged("json", "registry.schema.json"))
-    error = best_match(Draft202012Validator(schema).iter_errors(document))
+    errors = list(Draft202012Validator(schema).iter_errors(document))
+    # A property that is wrong or missing makes its neighbours count as unexpected: name the cause first.
+    error = best_match([e for e in errors if e.validator != "unevaluatedProperties"] or errors)
     if error is None:
         _check_ids(document, name)
         return

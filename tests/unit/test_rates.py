@@ -373,6 +373,8 @@ def test_the_digest_does_not_depend_on_how_a_number_is_written() -> None:
         ({"bounded_by": "acme-x1"}, r"bounded_by 'acme-x1' runs in a circle"),
         ({"datasheet": {"tera_ops_s": {"dense": {}, "sparse": {}}}}, "no ceiling follows"),
         ({"speed": 1}, "'speed'"),
+        ({"verified": "yes"}, r"verified: 'yes' is not of type 'boolean'"),
+        ({"source": ""}, r"'acme-x1'\) source: '' "),
         ({"id": "Not An Id"}, "Not An Id"),
     ],
 )
@@ -384,6 +386,12 @@ def test_a_wrong_overlay_is_refused_with_file_and_entry(
         Rates.load(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_entry_without_a_source_is_refused(tmp_path: Path) -> None:
+    card = {key: value for key, value in CARD.items() if key != "source"}
+    with pytest.raises(InputProblem, match="'source' is a required property"):
+        Rates.load(_overlay(tmp_path / "site.json", devices=[card]))
 
 
 @pytest.mark.parametrize(
