@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import configparser
+import re
 import shutil
 import subprocess
 import sys
@@ -62,3 +65,25 @@ def test_the_entry_point_loads_nothing_heavy(arguments: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd="/")
     assert done.stderr.strip() == "HEAVY []"
+
+
+def test_every_library_that_is_imported_is_declared() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    lines = config["options"]["install_requires"].splitlines()
+    lines += [
+        line
+        for extra in ("pyslurm", "postgresql", "mariadb")
+        for line in config["options.extras_require"][extra].splitlines()
+    ]
+    declared = {re.split(r"[\[<>=;]", line)[0].strip().lower() for line in lines if line.strip()}
+    known = {*sys.stdlib_module_names, "slurm_trace"}
+    for folder in FOLDERS:
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+                if isinstance(node, ast.ImportFrom) and not node.level:
+                    names = [node.module or ""]
+                for name in names:
+                    top = name.split(".")[0]
+                    assert top in known or top.replace("_", "-").lower() in declared, f"{path}: {name}"
