@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
-from slurm_trace.analysis.envelope import Bools, Envelope
-from slurm_trace.analysis.rates import AFTER_REGISTRY, Rates
 
 from slurm_trace.accounting.nodes import expand
+from slurm_trace.analysis.envelope import Bools, Envelope, Ints
+from slurm_trace.analysis.rates import AFTER_REGISTRY, Rates
 from slurm_trace.site.profile import NodeGroup, SiteProfile
 
 MOST_SHARES = 20_000_000
@@ -44,6 +43,10 @@ class Inventory:
         return (
             cards + group.cores * self._rates.cpu_core_ops_s(group.cpu_model, self._basis, self._ended_at)[1]
         )
+
+    def knows(self, cluster: str) -> bool:
+        """The profile lists nodes of this cluster."""
+        return bool(self._site.cluster(cluster).nodes)
 
     def node_flop_s(self, cluster: str, node: str, since: int, until: int) -> int | None:
         """The most one node can do a second at any moment of [since, until); None if the inventory leaves it open."""
@@ -88,61 +91,78 @@ def _names(node_list: object) -> tuple[str, ...]:
 
 
 def capped_flop(
-    envelope: Envelope, group: npt.NDArray[np.int64], groups: int, members: Bools, inventory: Inventory
+    envelope: Envelope, rows: Ints, group: Ints, groups: int, inventory: Inventory
 ) -> list[int | None]:
     """For each group the most that the nodes of its members can have done while any of the members held them.
 
     Runs that share a node, or overlap in the records, can't have done more together than the node can. None where a
-    member's nodes or its release are not known.
+    member's nodes or its release are not known, or the inventory does not have one of the nodes.
+
+    Args:
+        envelope: The bounds.
+        rows: Positions of the members.
+        group: Code of the group of each member, below `groups`.
+        groups: Number of groups.
+        inventory: Operations a second of the nodes.
     """
-    caps: list[int | None] = [0] * groups
-    rows = np.flatnonzero(members)
-    lists = envelope.runs["node_list"].astype("category")
-    names = [_names(text) for text in lists.cat.categories]
-    size = np.array([len(n) for n in names] or [0])
-    codes = lists.cat.codes.to_numpy()[rows]
-    has_start = envelope.runs["start"].notna().to_numpy()[rows]
-    listed = (codes >= 0) & (size[codes] > 0) & has_start & envelope.release.known[rows]
-    for g in np.unique(group[rows[~listed]]):
-        caps[g] = None
-    rows, codes = rows[listed], codes[listed]
-    if size[codes].sum() > MOST_SHARES:
+    runs = envelope.runs.iloc[rows]
+    clusters = runs["cluster"].astype("category")
+    if not any(inventory.knows(str(c)) for c in clusters.cat.categories):
         return [None] * groups
-    clusters = envelope.runs["cluster"].astype("category")
-    start = envelope.runs["start"].fillna(0).to_numpy(dtype=np.int64)
-    nodes, node_of = pd.factorize(
-        pd.MultiIndex.from_arrays(
-            [
-                np.repeat(clusters.cat.codes.to_numpy()[rows], size[codes]),
-                np.concatenate([np.array(names[c], dtype=object) for c in codes])
-                if len(codes)
-                else np.array([], dtype=object),
-            ]
-        )
-    )
-    spread = np.repeat(rows, size[codes])
+    lists = runs["node_list"].astype("category")
+    nodes = _NodeIds([_names(text) for text in lists.cat.categories])
+    code = lists.cat.codes.to_numpy(dtype=np.int64)
+    listed = (code >= 0) & envelope.release.known[rows] & runs["start"].notna().to_numpy(dtype=bool)
+    listed[listed] = nodes.size[code[listed]] > 0
+    if nodes.size[code[listed]].sum() > MOST_SHARES:
+        return [None] * groups
+    caps: list[int | None] = [0] * groups
+    for g in np.unique(group[~listed]):
+        caps[g] = None
+    code, rows, group = code[listed], rows[listed], group[listed]
+    of_cluster = clusters.cat.codes.to_numpy(dtype=np.int64)[listed]
+    start = runs["start"].fillna(0).to_numpy(dtype=np.int64)[listed]
+    node, member = nodes.spread(code)
+    place = of_cluster[member] * len(nodes.names) + node
     frame = pd.DataFrame(
         {
-            "group": group[spread],
-            "node": nodes,
-            "from": start[spread],
-            "to": start[spread] + envelope.release.held_s[spread],
+            "group": group[member],
+            "place": place,
+            "from": start[member],
+            "to": start[member] + envelope.release.held_s[rows][member],
         }
-    ).sort_values(["group", "node", "from"], kind="stable")
-    by = [frame["group"], frame["node"]]
+    ).sort_values(["group", "place", "from"], kind="stable")
+    by = [frame["group"], frame["place"]]
     reached = frame["to"].groupby(by).cummax().groupby(by).shift(fill_value=0)
-    frame["new_s"] = (frame["to"] - np.maximum(frame["from"], reached)).clip(lower=0)
-    seconds = frame.groupby(["group", "node"]).agg(
-        s=("new_s", "sum"), since=("from", "min"), until=("to", "max")
-    )
-    for (g, node), s, since, until in seconds.itertuples():
-        cluster_code, name = node_of[node]
+    frame["s"] = (frame["to"] - np.maximum(frame["from"], reached)).clip(lower=0)
+    busy = frame.groupby(["group", "place"]).agg(s=("s", "sum"), since=("from", "min"), until=("to", "max"))
+    for (g, at), s, since, until in busy.itertuples():
+        cluster, name = divmod(int(at), len(nodes.names))
         flop_s = inventory.node_flop_s(
-            str(clusters.cat.categories[cluster_code]), name, int(since), int(until)
+            str(clusters.cat.categories[cluster]), nodes.names[name], int(since), int(until)
         )
         known = caps[g]
         caps[g] = None if known is None or flop_s is None else known + int(s) * flop_s
     return caps
+
+
+class _NodeIds:
+    """Numbers for the nodes of some node lists, and the lists as one array of numbers."""
+
+    def __init__(self, lists: list[tuple[str, ...]]) -> None:
+        numbers: dict[str, int] = {}
+        flat = [numbers.setdefault(name, len(numbers)) for names in lists for name in names]
+        self.names = list(numbers)
+        self.size = np.array([len(names) for names in lists], dtype=np.int64)
+        self._flat = np.array(flat, dtype=np.int64)
+        self._first = np.concatenate([[0], np.cumsum(self.size)])[:-1].astype(np.int64)
+
+    def spread(self, code: Ints) -> tuple[Ints, Ints]:
+        """Every node of every run (by the code of its list), and which run it belongs to."""
+        size = self.size[code]
+        member = np.repeat(np.arange(len(code)), size)
+        within = np.arange(len(member)) - np.repeat(np.cumsum(size) - size, size)
+        return self._flat[np.repeat(self._first[code], size) + within], member
 
 
 def total_capacity(

@@ -13,13 +13,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+
+from slurm_trace.accounting.events import Event
 from slurm_trace.analysis.claims import Claim, Claims, Shape
 from slurm_trace.analysis.counting import count_accelerators
 from slurm_trace.analysis.rates import Rates
 from slurm_trace.analysis.release import NOTHING, WHY, Releases, releases
 from slurm_trace.analysis.tracking import Tracking
-
-from slurm_trace.accounting.events import Event
 from slurm_trace.site.profile import SiteProfile
 
 Ints = npt.NDArray[np.int64]
@@ -114,14 +114,13 @@ class Envelope:
         known = self.release.proven if strict else self.release.known
         return known & (self.release.held_s <= longest)
 
-    def magnitude(self) -> npt.NDArray[np.float64]:
-        """The bounds as floats, for ordering and pictures; infinite where there is none."""
-        rate = self._per_claim(
-            lambda c: float("inf") if c.total_flop_s is None else float(c.total_flop_s), np.float64
-        )
-        held = np.maximum(self.release.held_s, 0)
-        found = np.where(self.bounded, 0.0, np.inf)
-        return np.multiply(rate, held, out=found, where=self.bounded & (held > 0))
+    def magnitude(self, rows: Ints | None = None) -> npt.NDArray[np.float64]:
+        """The bounds (of some runs) as floats, for ordering and pictures; infinite where there is none."""
+        chosen = slice(None) if rows is None else rows
+        rates = [float("inf") if c.total_flop_s is None else float(c.total_flop_s) for c in self.claims]
+        rate = np.array(rates or [0.0])[self.code[chosen]]
+        held, bounded = self.release.held_s[chosen], self.bounded[chosen]
+        return np.multiply(rate, held, out=np.where(bounded, 0.0, np.inf), where=bounded & (held > 0))
 
     def gpu_count(self) -> tuple[Ints, Bools]:
         """Accelerators of each run, and whether the record tells."""

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
+
 from slurm_trace.analysis.capacity import Inventory, capped_flop, total_capacity
 from slurm_trace.analysis.completeness import Completeness
 from slurm_trace.analysis.envelope import Bools, Envelope, Ints
@@ -19,6 +20,9 @@ from slurm_trace.analysis.verdicts import INSUFFICIENT, NOT_RULED_OUT, VERDICTS,
 
 By = Literal["all", "cluster", "account", "user"]
 BY: tuple[By, ...] = ("all", "cluster", "account", "user")
+
+EXACT_AT_ONCE = 256
+"""Bounds that are worked out exactly before more are asked for."""
 
 NOBODY = "(none)"
 """Key of the runs whose record names no account or no user."""
@@ -84,32 +88,50 @@ class Records:
         return next((s for s in ("assumed", "declared") if s in statuses), "proven")  # type: ignore[return-value]
 
 
-def user_keys(runs: pd.DataFrame) -> pd.Series:
-    """One key a person: the uid, else the name; a name whose uid is known from other rows of its cluster gets it."""
-    names = runs["user"].astype(object).where(runs["user"].notna(), NOBODY)
-    clusters = runs["cluster"].astype(str)
-    known = pd.DataFrame({"cluster": clusters, "name": names, "uid": runs["uid"]}).dropna().drop_duplicates()
-    single = known.groupby(["cluster", "name"], observed=True)["uid"].agg(["first", "count"])
-    by_name = single.loc[single["count"] == 1, "first"]
-    uid = runs["uid"]
-    if len(by_name) and uid.isna().any():
-        looked_up = pd.Series(
-            by_name.reindex(pd.MultiIndex.from_arrays([clusters, names])).to_numpy(), index=runs.index
+def people(runs: pd.DataFrame) -> tuple[Ints, list[str]]:
+    """Who each run belongs to: a code a person, and the label of each code.
+
+    A person is a uid, whatever the name; without one a name, or the uid that this name has in other rows of its
+    cluster.
+    """
+    names = runs["user"].astype("category")
+    uid = runs["uid"].fillna(-1).to_numpy(dtype=np.int64, copy=True)
+    told = runs["uid"].notna().to_numpy(dtype=bool, copy=True)
+    name = names.cat.codes.to_numpy(dtype=np.int64)
+    if not told.all():
+        known = pd.DataFrame(
+            {"c": runs["cluster"].astype("category").cat.codes.to_numpy(), "n": name, "u": uid}
         )
-        uid = uid.fillna(looked_up.astype("Int64"))
-    first_name = pd.Series(names.to_numpy(), index=runs.index).groupby(uid.fillna(-1)).transform("first")
-    labels = first_name.astype(str) + " (" + uid.astype("string") + ")"
-    return labels.where(uid.notna(), names.astype(str)).astype(str)
+        single = known[told].groupby(["c", "n"])["u"].agg(["min", "max"])
+        single = single[single["min"] == single["max"]]["min"]
+        looked_up = single.reindex(pd.MultiIndex.from_frame(known.loc[~told, ["c", "n"]])).to_numpy()
+        found = ~pd.isna(looked_up) & (name[~told] >= 0)
+        at = np.flatnonzero(~told)[found]
+        uid[at], told[at] = looked_up[found].astype(np.int64), True
+    codes, firsts = _first_of(np.where(told, uid, -2 - name))
+    labels = [NOBODY if name[i] < 0 else str(names.cat.categories[name[i]]) for i in firsts]
+    return codes, [
+        f"{label} ({uid[i]})" if told[i] else label or NOBODY for label, i in zip(labels, firsts, strict=True)
+    ]
 
 
-def group_keys(runs: pd.DataFrame, by: By) -> pd.Series:
-    """The group each run belongs to."""
+def memberships(runs: pd.DataFrame, by: By) -> tuple[Ints, list[str]]:
+    """The group each run belongs to: a code a group, and the key of each code."""
     if by == "all":
-        return pd.Series("all", index=runs.index)
+        return np.zeros(len(runs), dtype=np.int64), ["all"] if len(runs) else []
     if by == "user":
-        return user_keys(runs)
-    values = runs[by].astype(object)
-    return values.where(values.notna() & (values != ""), NOBODY).astype(str)
+        return people(runs)
+    values = runs[by].astype("category")
+    names = [str(c) or NOBODY for c in values.cat.categories]
+    codes, firsts = _first_of(values.cat.codes.to_numpy(dtype=np.int64))
+    original = values.cat.codes.to_numpy()
+    return codes, [NOBODY if original[i] < 0 else names[original[i]] for i in firsts]
+
+
+def _first_of(values: Ints) -> tuple[Ints, Ints]:
+    """Dense codes of values, and where each of them stands first."""
+    _, firsts, codes = np.unique(values, return_index=True, return_inverse=True)
+    return codes.astype(np.int64), firsts.astype(np.int64)
 
 
 def groups(
@@ -127,20 +149,18 @@ def groups(
     """
     rows = np.flatnonzero(members)
     runs = envelope.runs.iloc[rows]
-    codes, keys = pd.factorize(group_keys(runs, by), sort=True)
-    group_of = np.full(len(envelope), -1, dtype=np.int64)
-    group_of[rows] = codes
-    people, _ = pd.factorize(user_keys(runs))
-    bounds = _Bounds(envelope, rows, codes.astype(np.int64), people.astype(np.int64), question)
+    codes, keys = memberships(runs, by)
+    person = codes if by == "user" else people(runs)[0]
+    bounds = _Bounds(envelope, rows, codes, person, question)
     all_clusters = sorted(records.complete)
     lists_all = inventory.lists_all(envelope, members)
-    caps = capped_flop(envelope, group_of, len(keys), members, inventory)
-    user_counts = pd.Series(people).groupby(codes).nunique()
+    caps = capped_flop(envelope, rows, codes, len(keys), inventory)
+    user_counts = _distinct_in(codes, person, len(keys))
     gpu_seconds, gpu_unknown = _gpu_seconds(envelope, rows, codes, len(keys))
     found = []
     for g, key in enumerate(keys):
         # A run that is missing from the records may have been anybody's, on any cluster.
-        clusters = [str(key)] if by == "cluster" else all_clusters
+        clusters = [key] if by == "cluster" else all_clusters
         blockers = [reason for c in clusters for reason in records.blockers(c)]
         if bounds.open_members[g]:
             blockers.append(f"{bounds.open_members[g]} of its runs have no bound")
@@ -149,11 +169,12 @@ def groups(
         bound = (
             capacity if blockers or total is None else min(total, capacity if capacity is not None else total)
         )
+        fewest_jobs, fewest_users = bounds.fewest(g)
         strict = _strict_verdict(bounds.strict[g], blockers, records.status(clusters), question)
         found.append(
             Group(
                 by=by,
-                key=str(key),
+                key=key,
                 jobs=int(bounds.jobs[g]),
                 users=int(user_counts[g]),
                 gpu_seconds=int(gpu_seconds[g]),
@@ -163,8 +184,8 @@ def groups(
                 ratio=question.ratio(bound),
                 verdict=_group_verdict(bound, blockers, question),
                 verdict_strict=strict,
-                fewest_jobs=bounds.fewest_jobs(g),
-                fewest_users=bounds.fewest_users(g),
+                fewest_jobs=fewest_jobs,
+                fewest_users=fewest_users,
                 records_complete=records.status(clusters),
                 reasons=tuple(blockers),
             )
@@ -196,84 +217,97 @@ def _gpu_seconds(envelope: Envelope, rows: Ints, codes: Ints, groups: int) -> tu
     return [int(s) for s in sums], np.bincount(codes[~known], minlength=groups)
 
 
+def _distinct_in(codes: Ints, person: Ints, groups: int) -> Ints:
+    """How many people each group has."""
+    pairs = np.unique(np.stack([codes, person]), axis=1)
+    return np.bincount(pairs[0], minlength=groups)
+
+
 class _Bounds:
     """Exact sums of bounds by group, and the fewest members that reach the threshold."""
 
-    def __init__(self, envelope: Envelope, rows: Ints, codes: Ints, people: Ints, question: Question) -> None:
-        self._envelope, self._rows, self._codes, self._people = envelope, rows, codes, people
-        self._limit = question.limit_flop
-        count = int(codes.max(initial=-1)) + 1
-        self.jobs = np.bincount(codes, minlength=count)
+    def __init__(self, envelope: Envelope, rows: Ints, codes: Ints, person: Ints, question: Question) -> None:
+        self._envelope, self._limit, self._groups = (
+            envelope,
+            question.limit_flop,
+            int(codes.max(initial=-1)) + 1,
+        )
         bounded = envelope.bounded[rows]
-        self.open_members = np.bincount(codes[~bounded], minlength=count)
-        self._open_people = self._count_people(~bounded, count)
-        self._single, self._merged = _merge_overlaps(envelope, rows, codes, people, bounded)
-        self.total: list[int | None] = self._sums(count, strict=False)
-        self.strict: list[int | None] = self._sums(count, strict=True)
+        self.jobs = np.bincount(codes, minlength=self._groups)
+        self.open_members = np.bincount(codes[~bounded], minlength=self._groups)
+        alone, self._merged = _merge_overlaps(envelope, rows, codes, person, bounded)
+        self._rows, self._codes, self._person = rows[alone], codes[alone], person[alone]
+        self.total = self._whole(self._codes, self._merged, strict=False)
+        self.strict = self._whole(self._codes, self._merged, strict=True)
 
-    def _count_people(self, chosen: Bools, count: int) -> Ints:
-        found = pd.Series(self._people[chosen]).groupby(self._codes[chosen]).nunique()
-        return found.reindex(range(count), fill_value=0).to_numpy(dtype=np.int64)
-
-    def _sums(self, count: int, *, strict: bool) -> list[int | None]:
-        envelope, sums = self._envelope, [0] * count
-        whole: list[bool] = [True] * count
+    def _whole(self, codes: Ints, merged: list[_Merged], *, strict: bool) -> list[int | None]:
+        """Sums by code; None where a member has no bound."""
+        release = self._envelope.release
         frame = pd.DataFrame(
             {
-                "g": self._codes[self._single],
-                "c": envelope.code[self._rows[self._single]],
-                "s": envelope.release.held_s[self._rows[self._single]],
-                "ok": (envelope.release.proven if strict else envelope.release.known)[
-                    self._rows[self._single]
-                ],
+                "g": codes,
+                "c": self._envelope.code[self._rows],
+                "s": release.held_s[self._rows],
+                "ok": (release.proven if strict else release.known)[self._rows],
             }
         )
-        for g, c, s, ok in (
-            frame.groupby(["g", "c"])
-            .agg(s=("s", "sum"), ok=("ok", "all"))
-            .reset_index()
-            .itertuples(index=False)
-        ):
-            claim = envelope.claims[c]
+        sums: list[int | None] = [0] * self._groups
+        table = frame.groupby(["g", "c"]).agg(s=("s", "sum"), ok=("ok", "all")).reset_index()
+        for g, c, s, ok in table.itertuples(index=False):
+            claim = self._envelope.claims[c]
             flop_s = claim.strict_flop_s if strict else claim.total_flop_s
-            if flop_s is None or not ok:
-                whole[g] = False
-            else:
-                sums[g] += int(s) * flop_s
-        for g, _, flop in self._merged:
-            sums[g] += flop
-            whole[g] = whole[g] and not strict
-        return [total if fine else None for total, fine in zip(sums, whole, strict=True)]
+            known = sums[g]
+            sums[g] = None if known is None or flop_s is None or not ok else known + int(s) * flop_s
+        for one in merged:
+            known = sums[one.group]
+            sums[one.group] = None if known is None or strict else known + one.flop
+        return sums
 
-    def _members(self, g: int) -> list[tuple[int, int]]:
-        """(bound, person) of every bounded member of a group, the largest first."""
-        mine = np.flatnonzero((self._codes == g) & self._single & self._envelope.bounded[self._rows])
-        found = [(self._envelope.bound_flop(int(self._rows[i])) or 0, int(self._people[i])) for i in mine]
-        found += [(flop, person) for group, person, flop in self._merged if group == g]
-        return sorted(found, reverse=True)
-
-    def _reaches(self, g: int) -> bool:
-        total = self.total[g]
-        return self.open_members[g] > 0 or total is None or total >= self._limit
-
-    def fewest_jobs(self, g: int) -> int | None:
-        """Fewest runs of a group that together reach the threshold."""
-        if not self._reaches(g):
-            return None
+    def fewest(self, g: int) -> tuple[int | None, int | None]:
+        """Fewest runs, and fewest people, of a group that together reach the threshold; one without a bound does."""
         if self.open_members[g]:
-            return 1
-        return _fewest((flop for flop, _ in self._members(g)), self._limit)
+            return 1, 1
+        total = self.total[g]
+        if total is None or total < self._limit:
+            return None, None
+        mine = np.flatnonzero(self._codes == g)
+        merged = [one for one in self._merged if one.group == g]
+        return self._fewest_jobs(mine, merged), self._fewest_people(mine, merged)
 
-    def fewest_users(self, g: int) -> int | None:
-        """Fewest people of a group that together reach the threshold."""
-        if not self._reaches(g):
-            return None
-        if self._open_people[g]:
-            return 1
+    def _fewest_jobs(self, mine: Ints, merged: list[_Merged]) -> int | None:
+        rows = self._rows[mine]
+        by_size = rows[np.argsort(-self._envelope.magnitude(rows), kind="stable")]
+        taken = EXACT_AT_ONCE
+        while True:  # floats only choose the candidates; the sum that decides is exact
+            bounds = [self._envelope.bound_flop(int(i)) or 0 for i in by_size[:taken]]
+            found = _fewest(sorted([*bounds, *(one.flop for one in merged)], reverse=True), self._limit)
+            if taken >= len(by_size) or (found is not None and found < taken - len(merged)):
+                return found
+            taken *= 4
+
+    def _fewest_people(self, mine: Ints, merged: list[_Merged]) -> int | None:
+        frame = pd.DataFrame(
+            {
+                "p": self._person[mine],
+                "c": self._envelope.code[self._rows[mine]],
+                "s": self._envelope.release.held_s[self._rows[mine]],
+            }
+        )
         by_person: dict[int, int] = {}
-        for flop, person in self._members(g):
-            by_person[person] = by_person.get(person, 0) + flop
+        for (p, c), s in frame.groupby(["p", "c"])["s"].sum().items():
+            by_person[p] = by_person.get(p, 0) + int(s) * (self._envelope.claims[c].total_flop_s or 0)
+        for one in merged:
+            by_person[one.person] = by_person.get(one.person, 0) + one.flop
         return _fewest(sorted(by_person.values(), reverse=True), self._limit)
+
+
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """Rows of one allocation taken together."""
+
+    group: int
+    person: int
+    flop: int
 
 
 def _fewest(bounds: Iterable[int], limit: int) -> int | None:
@@ -286,18 +320,18 @@ def _fewest(bounds: Iterable[int], limit: int) -> int | None:
 
 
 def _merge_overlaps(
-    envelope: Envelope, rows: Ints, codes: Ints, people: Ints, bounded: Bools
-) -> tuple[Bools, list[tuple[int, int, int]]]:
+    envelope: Envelope, rows: Ints, codes: Ints, person: Ints, bounded: Bools
+) -> tuple[Bools, list[_Merged]]:
     """Take the rows of one allocation that overlap in time together.
 
     Slurm 22.05 gives both records of a resized job the original Start, so a plain sum counts that time twice. Until the
     first of them ends the larger claim of all counts, from there on the larger of what is left.
 
     Returns:
-        Which of `rows` stand alone, and (group, person, operations) for each set that was merged.
+        Which of `rows` stand alone, and the sets that were merged.
     """
     alone = np.ones(len(rows), dtype=bool)
-    merged: list[tuple[int, int, int]] = []
+    merged: list[_Merged] = []
     table = envelope.runs.iloc[rows][["cluster", "job_id_raw", "start"]].reset_index(drop=True)
     table["group"] = codes
     twins = table["start"].notna().to_numpy() & bounded & table.duplicated(keep=False).to_numpy()
@@ -314,5 +348,5 @@ def _merge_overlaps(
             flop += (held_s - reached) * max(rate for _, rate in spans[n:])
             reached = held_s
         alone[list(index)] = False
-        merged.append((int(codes[index[0]]), int(people[index[0]]), flop))
+        merged.append(_Merged(int(codes[index[0]]), int(person[index[0]]), flop))
     return alone, merged

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+
 from slurm_trace.analysis.envelope import RUNG, Bools, Envelope, Ints
 from slurm_trace.analysis.release import KILLED, LIMIT, NODE_LOST, OPEN, WHY
 from slurm_trace.analysis.tracking import Status
@@ -16,7 +17,7 @@ from slurm_trace.analysis.verdicts import INSUFFICIENT, VERDICTS, Question, assu
 
 ROWS_AT_ONCE = 20_000
 
-_TEXT = ("cluster", "job_id", "user", "account", "state", "name", "flags")
+_TEXT = ("cluster", "job_id", "user", "account", "state", "flags")
 _NUMBERS = ("job_id_raw", "submit", "start", "end", "node_count")
 
 
@@ -101,7 +102,7 @@ def rows(
                 "cluster": cluster,
                 "job_id": texts["job_id"][n],
                 **{name: numbers[name][n] for name in ("job_id_raw", "submit", "start", "end")},
-                **{name: texts[name][n] for name in ("user", "account", "state", "name")},
+                **{name: texts[name][n] for name in ("user", "account", "state")},
                 "nodes": numbers["node_count"][n],
                 "gpus": [asdict(g) for g in claim.gpus],
                 "gpu_count": claim.gpu_count,

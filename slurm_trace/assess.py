@@ -34,6 +34,13 @@ from slurm_trace.version import EVALUATOR_VERSION, VERSION
 
 TRUST = "allocation"
 
+COLUMNS = (
+    "cluster", "job_id_raw", "job_id", "submit", "start", "end", "elapsed_s", "suspended_s", "limit_s", "step_end",
+    "step_count", "queried_at", "uid", "node_count", "cpu_count", "user", "account", "state", "node_list", "source",
+    "flags", "final", "started", "allocation",
+)  # fmt: skip
+"""What the question needs of a run; the rest stays in the store."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -157,7 +164,7 @@ def assess(store: Store, request: Request) -> Assessment:
     threshold = registry.get(request.threshold)
     site = load_profile(request.profile)
     question = Question(threshold.flop, request.basis or "max_any_op", request.margin)
-    runs = load_runs(store)
+    runs = load_runs(store, columns=COLUMNS)
     imports = load_imports(store)
     events = load_events(store)
     as_of = _as_of(runs, imports)
@@ -176,7 +183,9 @@ def assess(store: Store, request: Request) -> Assessment:
         max(as_of, begin + 1, 0 if request.until is None else request.until),
     )
     # An import that broke off and was made good by a later one leaves nothing open.
-    coverage = [_coverage(i) for i in imports if i.kind != "events" and (i.complete or i.completed_by is None)]
+    coverage = [
+        _coverage(i) for i in imports if i.kind != "events" and (i.complete or i.completed_by is None)
+    ]
     records = Records(
         complete={
             name: completeness(coverage, name, request.since, request.until)

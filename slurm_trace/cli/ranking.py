@@ -22,9 +22,10 @@ BASES = ("max_any_op", "max_fp_sparse", "max_fp_dense", "bf16_dense")
 BY = ("all", "cluster", "account", "user")
 
 JOB_COLUMNS = (
-    "rank", "cluster", "job_id", "job_id_raw", "submit", "start", "end", "user", "account", "state", "name",
+    "rank", "cluster", "job_id", "job_id_raw", "submit", "start", "end", "user", "account", "state",
     "nodes", "gpus", "gpu_count", "run_s", "held_s", "gpu_seconds", "bound_gpu_flop", "bound_cpu_flop",
-    "bound_flop", "bound_flop_strict", "ratio", "rung", "verdict", "verdict_strict", "assumptions", "coverage", "flags", "reasons",
+    "bound_flop", "bound_flop_strict", "ratio", "rung", "verdict", "verdict_strict", "assumptions", "coverage",
+    "flags", "reasons",
 )  # fmt: skip
 TERM_COLUMNS = (
     "node", "gpu", "kind", "device", "count", "from", "to", "seconds", "rung", "ceiling_flop_s", "flop", "source",
