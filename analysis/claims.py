@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from slurm_trace.accounting.nodes import expand
 from slurm_trace.analysis.counting import Counted, Named, count_accelerators
 from slurm_trace.analysis.rates import AFTER_REGISTRY, Rates
 from slurm_trace.analysis.tracking import Status, Tracking
-
-from slurm_trace.accounting.nodes import expand
 from slurm_trace.site.profile import NodeGroup, SiteProfile
 
 
@@ -93,7 +92,7 @@ class Claim:
         return None if self.strict is None else sum(d.flop_s for d in self.strict)
 
 
-class _Open(Exception):  # noqa: N818 - not an error: the answer "no bound", with its reason
+class _Open(Exception):
     """The devices can't be bounded, for the reason in the message."""
 
 

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from slurm_trace.analysis.counting import SHARES
-
 from slurm_trace.accounting.events import Event
+from slurm_trace.analysis.counting import SHARES
 from slurm_trace.site.profile import SiteProfile
 
 Status = Literal["proven", "declared", "assumed"]

@@ -9,9 +9,9 @@ from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
+
 from slurm_trace.analysis.envelope import Bools, Envelope
 from slurm_trace.analysis.tracking import Status
-
 from slurm_trace.errors import UsageProblem
 
 RULED_OUT, NOT_RULED_OUT, INSUFFICIENT = "RULED_OUT", "NOT_RULED_OUT", "INSUFFICIENT"
