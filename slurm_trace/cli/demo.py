@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
-JOBS = 60_000
+JOBS = 40_000
 SEED = 1
 RECORDED = "2026-11-30T15:19:00..2026-11-30T15:24:00"
 GENERATED = "2025-01-01..2026-01-01"
