@@ -77,22 +77,23 @@ class LiveWindow:
     queried_at: int
     flags: Mapping[str, object]
     warnings: list[str]
-    _cluster: str
-    _parts: tuple[IO[bytes], ...]
+    read: Callable[[], Iterator[RunBlock]]
 
     def blocks(self) -> Iterator[RunBlock]:
         """The runs, then the steps that no row of a run stands beside."""
-        options = ReadOptions(
-            cluster=self._cluster,
-            zone=UTC,
-            delimiter=DELIMITER,
-            fields=None,
-            queried_at=self.queried_at,
-            source_name="sacct",
-        )
-        for part in self._parts:
-            part.seek(0)
-            yield from read_text(part, options)
+        return self.read()
+
+
+def plan_of(runner: Runner, live: LiveCluster, query: LiveQuery) -> WindowPlan:
+    """The windows of a query, as of now."""
+    return windows.plan(
+        now=runner.now(),
+        since=query.since,
+        until=query.until,
+        watermark=query.watermark,
+        first_seen=query.first_seen,
+        widest_s=live.widest_s,
+    )
 
 
 def read_live(runner: Runner, live: LiveCluster, query: LiveQuery) -> Iterator[LiveWindow]:
@@ -118,14 +119,7 @@ class _Reader:
         self.fields = tuple(name for name in JOB_FIELDS if name in known)
 
     def by_time(self) -> Iterator[LiveWindow]:
-        plan = windows.plan(
-            now=self.runner.now(),
-            since=self.query.since,
-            until=self.query.until,
-            watermark=self.query.watermark,
-            first_seen=self.query.first_seen,
-            widest_s=self.live.widest_s,
-        )
+        plan = plan_of(self.runner, self.live, self.query)
         reached = self.query.watermark
         while not plan.finished:
             with TemporaryFile() as jobs, TemporaryFile() as odd, TemporaryFile() as steps:
@@ -145,8 +139,7 @@ class _Reader:
                     queried_at=asked_at,
                     flags=self._flags(),
                     warnings=remarks,
-                    _cluster=self.live.name,
-                    _parts=(jobs, steps) if self.query.steps else (jobs,),
+                    read=partial(self._blocks, (jobs, steps) if self.query.steps else (jobs,), asked_at),
                 )
 
     def by_id(self) -> Iterator[LiveWindow]:
@@ -162,8 +155,7 @@ class _Reader:
                     queried_at=asked_at,
                     flags=self._flags(),
                     warnings=remarks,
-                    _cluster=self.live.name,
-                    _parts=(jobs,),
+                    read=partial(self._blocks, (jobs,), asked_at),
                 )
 
     def _calls(self, plan: WindowPlan) -> list[list[str]]:
@@ -212,6 +204,14 @@ class _Reader:
             return None
         purge = self.live.purge_after_s
         return windows.covered(window, asked_at, None if purge is None else asked_at - purge)
+
+    def _blocks(self, spools: Sequence[IO[bytes]], queried_at: int) -> Iterator[RunBlock]:
+        options = ReadOptions(
+            cluster=self.live.name, zone=UTC, delimiter=DELIMITER, queried_at=queried_at, source_name="sacct"
+        )
+        for spool in spools:
+            spool.seek(0)
+            yield from read_text(spool, options)
 
     def _flags(self) -> dict[str, object]:
         return {

@@ -68,7 +68,9 @@ def slurmdbd(dump: Path, cluster: str = "lab", extra: str = "") -> Iterator[Acco
         extra: More lines for slurmdbd.conf.
     """
     with ExitStack() as stack:
-        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slurmdbd-", ignore_cleanup_errors=True)))
+        root = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="slurmdbd-", ignore_cleanup_errors=True))
+        )
         root.chmod(0o755)
         run = root / "run"
         run.mkdir()
@@ -126,6 +128,7 @@ def _mariadb(root: Path, run: Path) -> Iterator[Path]:
         "--innodb-flush-log-at-trx-commit=0",
         "--innodb-doublewrite=0",
         "--innodb-lock-wait-timeout=900",
+        "--loose-innodb-snapshot-isolation=OFF",
         "--character-set-server=utf8mb4",
         "--collation-server=utf8mb4_general_ci",
     ]
@@ -242,7 +245,13 @@ def _answers(sock: Path) -> bool:
 
 
 def _sql(sock: Path, statement: str, database: str | None = None) -> str:
-    argv = ["mariadb", "--no-defaults", f"--socket={sock}", "--skip-column-names", *([database] if database else [])]
+    argv = [
+        "mariadb",
+        "--no-defaults",
+        f"--socket={sock}",
+        "--skip-column-names",
+        *([database] if database else []),
+    ]
     run = subprocess.run(argv, input=statement, text=True, capture_output=True, timeout=60, check=True)
     return run.stdout
 
