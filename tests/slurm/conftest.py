@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from support.slurmdbd import Accounting, missing_programs, slurmdbd
 
 CAPTURE = Path(__file__).parents[1] / "fixtures" / "captures" / "2205"

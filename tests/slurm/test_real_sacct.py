@@ -6,15 +6,15 @@ from datetime import UTC
 from pathlib import Path
 
 import pytest
-from slurm_trace.accounting.open_source import read_any
-from support.slurmdbd import Accounting
 
 from slurm_trace.accounting.commands import SubprocessRunner
 from slurm_trace.accounting.discovery import LiveCluster, discover, query_events
 from slurm_trace.accounting.live import LiveQuery, LiveWindow, read_live
+from slurm_trace.accounting.open_source import read_any
 from slurm_trace.accounting.options import ReadOptions
 from slurm_trace.accounting.records import RunRecord, StepRecord
 from slurm_trace.accounting.windows import DAY_S, OVERLAP_S, Window
+from support.slurmdbd import Accounting
 
 pytestmark = pytest.mark.slurm2205
 

@@ -110,7 +110,7 @@ def test_a_job(conf: Path) -> None:
     (run,) = read(Host(conf, {"jobs": [job(5)]}))[1]
     assert (run.job_id, run.job_id_raw, run.run_key, run.source) == ("5", 5, NOW - 900, "pyslurm")
     assert (run.start, run.end, run.elapsed_s, run.suspended_s) == (NOW - 800, NOW - 700, 100, 0)
-    assert run.alloc_tres == "cpu=64,gres/gpu=12,gres/gpu:h100=4,node=2"
+    assert run.alloc_tres == "cpu=64,gres/gpu:h100=4,gres/gpu=12,node=2"
     assert (run.node_list, run.node_count, run.cpu_count, run.limit_s) == ("n[1-2]", 2, 64, 3600)
     assert (run.name, run.user, run.uid, run.account) == ("train|a\nb", "ada", 7001, "ml")
     assert run.db_index == str(14899746724583529472 + 5)
