@@ -6,6 +6,7 @@ import re
 
 from slurm_trace.accounting.fields import KNOWN_COLUMNS, Layout, make_layout
 from slurm_trace.accounting.options import ReadOptions, plain_delimiter
+from slurm_trace.accounting.realign import realign
 from slurm_trace.errors import InputProblem
 
 #: What to do about an input that is no export of sacct.
@@ -69,16 +70,28 @@ def _given_layout(
         raise InputProblem(
             f"{options.source_name}: --fields names neither JobID nor JobIDRaw; name every column"
         )
-    for candidate in (delimiter,) if delimiter else _USUAL:
-        for line in lines:
-            pieces = line.removesuffix("\r").split(candidate)
-            trailing = len(pieces) == len(names) + 1 and pieces[-1] == ""
-            if len(pieces) == len(names) > 1 or trailing:
-                return make_layout(names, candidate, trailing=trailing, crlf=crlf)
+    layouts = [
+        make_layout(names, candidate, trailing=trailing, crlf=crlf)
+        for candidate in ((delimiter,) if delimiter else _USUAL)
+        for trailing in (False, True)
+    ]
+    for fits in (_is_whole, _is_overfull):
+        fitting = [sum(fits(line.removesuffix("\r"), layout) for line in lines) for layout in layouts]
+        if any(fitting):
+            return layouts[fitting.index(max(fitting))]
     raise InputProblem(
         f"{options.source_name}: line 1: no line of this text falls into the {len(names)} columns of --fields; "
         "name the columns that are there, or give --delimiter"
     )
+
+
+def _is_whole(line: str, layout: Layout) -> bool:
+    pieces = line.split(layout.delimiter)
+    return len(pieces) == layout.width > 1 and not (layout.trailing and pieces[-1])
+
+
+def _is_overfull(line: str, layout: Layout) -> bool:
+    return realign(line.split(layout.delimiter), layout) is not None
 
 
 def _refusal(first: str, lines: list[str], options: ReadOptions) -> str:
