@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurm_trace.accounting.commands import Runner, SubprocessRunner
-from slurm_trace.accounting.discovery import discover, query_events
+from slurm_trace.accounting.discovery import LiveCluster, discover, query_events
 from slurm_trace.accounting.events import Events
 from slurm_trace.accounting.live import LiveQuery, LiveWindow, notices, read_live
+from slurm_trace.accounting.lock import only_one
+from slurm_trace.accounting.pyslurm_source import read_pyslurm
 from slurm_trace.accounting.windows import OVERLAP_S
 from slurm_trace.cli.import_sources import Progress
 from slurm_trace.store.engine import Store
 from slurm_trace.store.ingest import ImportInfo, ImportSummary, Watermark, begin_import
 from slurm_trace.store.load import load_unsettled, load_watermark
+from slurm_trace.store.upsert import Counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +38,18 @@ def import_live(
     """
     runner = runner or SubprocessRunner()
     live = discover(runner, request.cluster)
+    with only_one(f"sacct-{live.name}"):
+        return _import_cluster(store, request, progress, runner, live)
+
+
+def _import_cluster(
+    store: Store, request: LiveRequest, progress: Progress, runner: Runner, live: LiveCluster
+) -> ImportSummary:
     total = ImportSummary()
     total.warn(notices(live))
     found = query_events(runner, live.name)
-    total.add(_store_events(store, live.name, found))
+    # Its counts are of runs; events are told by `import events`.
+    total.add(replace(_store_events(store, live.name, found), runs=Counts()))
     mark = load_watermark(store, live.name, "sacct")
     query = LiveQuery(
         since=request.since,
@@ -47,7 +58,8 @@ def import_live(
         first_seen=found.first_seen,
         refresh=load_unsettled(store, live.name, None if mark is None else mark - OVERLAP_S),
     )
-    for window in read_live(runner, live, query):
+    read = read_pyslurm if request.source == "pyslurm" else read_live
+    for window in read(runner, live, query):
         total.add(_store_window(store, live.name, window))
         progress(0, 0)
     return total
@@ -70,9 +82,10 @@ def _store_events(store: Store, cluster: str, found: Events) -> ImportSummary:
 
 def _store_window(store: Store, cluster: str, window: LiveWindow) -> ImportSummary:
     asked = None if window.asked is None else [window.asked.since, window.asked.until]
+    source = str(window.flags["source"])
     info = ImportInfo(
-        "sacct",
-        "sacct" if asked is None else f"sacct {asked[0]}..{asked[1]}",
+        source,
+        source if asked is None else f"{source} {asked[0]}..{asked[1]}",
         cluster=cluster,
         zone="UTC",
         flags={**window.flags, "asked": asked, "queried_at": window.queried_at},
