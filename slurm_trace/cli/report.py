@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,8 @@ def write_html(found: Assessment, path: Path, top: int = TOP) -> None:
         draft.write_text(page, encoding="utf-8")
         draft.replace(path)
     except OSError as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
         raise EnvironmentProblem(
             f"{path}: {error.strerror}; name a file in a folder you may write to"
         ) from error
