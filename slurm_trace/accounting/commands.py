@@ -19,6 +19,8 @@ from slurm_trace.errors import EnvironmentProblem
 
 CALL_LIMIT_S = 300.0
 SHORT_LIMIT_S = 60.0
+# Before the second, third and fourth try: slurmdbd restarts, or is busy.
+BACKOFF_S = (2.0, 10.0, 30.0)
 _STDERR_SHOWN = 300
 _STDERR_READ = 64 * 1024
 
@@ -123,20 +125,28 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(5)
 
 
-def ask(runner: Runner, argv: Sequence[str], limit_s: float = SHORT_LIMIT_S) -> str:
+def ask(
+    runner: Runner, argv: Sequence[str], *, pauses: Sequence[float] = (), limit_s: float = SHORT_LIMIT_S
+) -> str:
     """Standard output of a short command.
 
+    Args:
+        runner: Runs it.
+        argv: The command.
+        pauses: Seconds to wait before each further try.
+        limit_s: Time limit of one try.
+
     Raises:
-        EnvironmentProblem: It failed, did not answer in time, or said nothing.
+        EnvironmentProblem: It failed to the last, did not answer in time, or said nothing.
     """
-    with tempfile.TemporaryFile() as stdout:
-        finished = runner.run(argv, stdout, limit_s)
-        stdout.seek(0)
-        text = stdout.read().decode("utf-8", "replace")
-    if finished.status != 0:
-        raise EnvironmentProblem(
-            f"{' '.join(argv)} failed ({finished.reason}); try again when Slurm answers"
-        )
-    if not text.strip():
-        raise EnvironmentProblem(f"{' '.join(argv)} said nothing ({finished.reason}); try again when Slurm answers")
-    return text
+    for pause_s in (*pauses, None):
+        with tempfile.TemporaryFile() as stdout:
+            finished = runner.run(argv, stdout, limit_s)
+            stdout.seek(0)
+            text = stdout.read().decode("utf-8", "replace")
+        if finished.status == 0 and text.strip():
+            return text
+        if pause_s is not None:
+            runner.sleep(pause_s)
+    what = "failed" if finished.status != 0 else "said nothing"
+    raise EnvironmentProblem(f"{' '.join(argv)} {what} ({finished.reason}); try again when Slurm answers")

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC
 
-from slurm_trace.accounting.commands import Runner, ask
+from slurm_trace.accounting.commands import BACKOFF_S, Runner, ask
 from slurm_trace.accounting.events import Events, event_call, read_event_lines
 from slurm_trace.errors import EnvironmentProblem
 
@@ -55,7 +55,7 @@ def discover(runner: Runner, cluster: str | None = None) -> LiveCluster:
     version = _VERSION.search(ask(runner, ["sacct", "--version"]))
     if version is None:
         raise EnvironmentProblem("sacct --version printed no version; check which sacct is first on PATH")
-    config = read_config(ask(runner, ["sacctmgr", "--readonly", "show", "configuration"]))
+    config = read_config(ask(runner, ["sacctmgr", "--readonly", "show", "configuration"], pauses=BACKOFF_S))
     return LiveCluster(
         name=cluster or _cluster_name(runner),
         version=version[0],
@@ -71,7 +71,7 @@ def query_events(runner: Runner, cluster: str) -> Events:
     Raises:
         EnvironmentProblem: sacctmgr failed.
     """
-    lines = ask(runner, event_call(cluster)).encode().split(b"\n")
+    lines = ask(runner, event_call(cluster), pauses=BACKOFF_S).encode().split(b"\n")
     return read_event_lines(lines, cluster, UTC, "sacctmgr show event")
 
 

@@ -15,7 +15,7 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from slurm_trace.accounting import windows
-from slurm_trace.accounting.commands import CALL_LIMIT_S, Runner
+from slurm_trace.accounting.commands import BACKOFF_S, CALL_LIMIT_S, Runner
 from slurm_trace.accounting.discovery import LiveCluster
 from slurm_trace.accounting.options import ReadOptions
 from slurm_trace.accounting.records import RunBlock
@@ -34,8 +34,6 @@ from slurm_trace.accounting.sacct_command import (
 from slurm_trace.accounting.text import read_text
 from slurm_trace.accounting.windows import DAY_S, Window, WindowPlan
 from slurm_trace.errors import EnvironmentProblem
-
-BACKOFF_S = (2.0, 10.0, 30.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +180,7 @@ class _Reader:
                     f"sacct failed {len(BACKOFF_S) + 1} times: {outcome.problem}; what was read before is "
                     "kept, run the import again when it answers"
                 )
-            if outcome.timed_out:
+            if outcome.too_much:
                 narrow()
             self.runner.sleep(pause_s)
 

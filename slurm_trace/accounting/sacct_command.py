@@ -62,6 +62,8 @@ ODD_ENDS = (
     "REVOKED",
 )
 IDS_A_CALL = 1000
+# slurmdbd's answers to a question beyond MaxQueryTimeRange, or beyond the size of one message.
+_TOO_MUCH = ("too wide of a date range", "exceeds size limit")
 
 
 def known_fields(runner: Runner) -> frozenset[str]:
@@ -85,8 +87,8 @@ def job_call(cluster: str, window: Window, fields: Sequence[str]) -> list[str]:
 
 
 def id_call(cluster: str, ids: Sequence[int], fields: Sequence[str]) -> list[str]:
-    """All runs of some jobs, whenever they ran. An id unknown to sacct is no error, only absent."""
-    return [*_call(cluster, fields), "--allocations", f"--jobs={','.join(map(str, ids))}"]
+    """All runs of some jobs with their steps, whenever they ran. An id unknown to sacct is no error, only absent."""
+    return [*_call(cluster, fields), f"--jobs={','.join(map(str, ids))}"]
 
 
 def step_call(cluster: str, window: Window) -> list[str]:
@@ -100,12 +102,12 @@ class Outcome:
 
     Attributes:
         problem: Why its output must not be used; None if it is good.
-        timed_out: It did not answer in time, so that a smaller question may help.
+        too_much: It took too long or was refused for its size, so that a smaller question may help.
         remark: What a good call said on standard error.
     """
 
     problem: str | None = None
-    timed_out: bool = False
+    too_much: bool = False
     remark: str = ""
 
 
@@ -113,7 +115,8 @@ def run_call(runner: Runner, argv: Sequence[str], stdout: IO[bytes], limit_s: fl
     """Run one call. Only status 0 together with the header that was asked for is an answer."""
     finished = runner.run(argv, stdout, limit_s)
     if finished.status != 0:
-        return Outcome(finished.reason, timed_out=finished.status is None)
+        too_much = finished.status is None or any(word in finished.stderr.lower() for word in _TOO_MUCH)
+        return Outcome(finished.reason, too_much=too_much)
     stdout.seek(0)
     first = stdout.readline().decode("utf-8", "replace").strip(" \r\n")
     stdout.seek(0)

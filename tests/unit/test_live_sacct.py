@@ -11,9 +11,9 @@ from typing import IO
 
 import pytest
 
-from slurm_trace.accounting.commands import Finished, SubprocessRunner, ask, clean_environment
+from slurm_trace.accounting.commands import BACKOFF_S, Finished, SubprocessRunner, ask, clean_environment
 from slurm_trace.accounting.discovery import LiveCluster, discover
-from slurm_trace.accounting.live import BACKOFF_S, LiveQuery, LiveWindow, notices, read_live
+from slurm_trace.accounting.live import LiveQuery, LiveWindow, notices, read_live
 from slurm_trace.accounting.lock import only_one
 from slurm_trace.accounting.records import RunRecord, StepRecord
 from slurm_trace.accounting.sacct_command import IDS_A_CALL, JOB_FIELDS
@@ -59,6 +59,8 @@ elif mode == "empty":
     sys.exit(0)
 elif mode == "field":
     sys.stderr.write('sacct: error: Invalid field requested: "X"\\n'); sys.exit(1)
+elif mode == "wide":
+    sys.stderr.write("sacct: error: Too wide of a date range in query\\n"); sys.exit(1)
 elif mode == "prose":
     print("SLURM accounting storage is disabled"); sys.exit(0)
 elif mode == "headeronly":
@@ -223,6 +225,11 @@ def test_hung_sacct_is_killed_and_the_window_halved(stand: Stand) -> None:
     assert retried == "2027-01-15T08:00:00"
 
 
+def test_a_window_that_slurmdbd_refuses_is_halved(stand: Stand) -> None:
+    windows, _, _ = read(stand.modes("wide", "ok"), query(since=NOW - DAY_S))
+    assert windows[0].asked == Window(NOW - DAY_S, NOW - DAY_S // 2)
+
+
 def test_sacct_that_always_hangs_ends(stand: Stand) -> None:
     with pytest.raises(EnvironmentProblem, match="no answer in time"):
         read(stand.modes("hang"), query(call_limit_s=0.3))
@@ -294,7 +301,8 @@ def test_ask_wants_an_answer(stand: Stand) -> None:
     with pytest.raises(EnvironmentProblem, match=r"false failed \(exit 1\)"):
         ask(stand, ["false"])
     with pytest.raises(EnvironmentProblem, match="true said nothing"):
-        ask(stand, ["true"])
+        ask(stand, ["true"], pauses=(1, 2))
+    assert stand.slept == [1, 2]
 
 
 def test_reason_is_one_short_line() -> None:
