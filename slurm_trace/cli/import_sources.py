@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import sys
@@ -82,7 +83,7 @@ def import_file(store: Store, request: FileRequest, progress: Progress) -> Impor
     with open_input(request.path) as source:
         # Started before the store is opened for writing: a child must not share the lock or the connection.
         parts = in_child(partial(_read, source, options)) if source.is_large else _read(source, options)
-        with closing(parts), begin_import(store, request.info("file")) as running:
+        with closing(parts), _without_cycles(), begin_import(store, request.info("file")) as running:
             for part in parts:
                 if part.block is not None:
                     running.add(part.block)
@@ -119,6 +120,18 @@ def _read(source: Input, options: ReadOptions) -> Generator[Part]:
         yield Part(source.seen, block)
     source.drain()
     yield Part(source.seen, digest=source.digest, header=source.header)
+
+
+@contextmanager
+def _without_cycles() -> Iterator[None]:
+    """Millions of values that hold no cycle: looking for some again and again takes a fifth of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Connection, Dialect, LargeBinary, Table
+from sqlalchemy import BigInteger, Boolean, Connection, Dialect, Table
 from sqlalchemy.exc import DBAPIError
 
 PARAMETERS = 5_000
@@ -69,13 +69,11 @@ def in_chunks(values: Iterable[Any], size: int = PARAMETERS) -> Iterator[list[An
 def _quick_to_bind(table: Table, name: str, values: Sequence[Any]) -> tuple[Sequence[Any], str | None]:
     """The same values as types that sqlite3 binds at once, and the SQL that turns the stand-in into NULL.
 
-    For None, bool and bytes the driver looks for an adapter each time, which takes longer than the rest of the row.
+    For None and bool the driver looks for an adapter each time, which takes longer than the rest of the row.
     """
     kind = table.c[name].type
     if isinstance(kind, Boolean):
         return list(map(int, values)), None
-    if isinstance(kind, LargeBinary):
-        return list(map(bytearray, values)), None
     if isinstance(values, range) or None not in values:
         return values, None
     if isinstance(kind, BigInteger):

@@ -17,6 +17,7 @@ from sqlalchemy.pool import NullPool
 from slurm_trace.errors import EnvironmentProblem
 from slurm_trace.store import models
 from slurm_trace.store.location import parse_location, refuse_network_file_system, shown
+from slurm_trace.store.lock import WAIT_S, writer_lock
 
 BUSY_S = 10
 """How long SQLite waits for another process's transaction."""
@@ -91,18 +92,12 @@ def open_store(location: str | None = None, *, create: bool = False) -> Store:
     return store
 
 
-def upgrade_store(location: str | None = None, *, create: bool = False) -> Store:
+def upgrade_store(location: str | None = None, *, create: bool = False, wait_s: float = WAIT_S) -> Store:
     """Open a store and bring its schema up to date."""
     store = connect(location, create=create)
     try:
-        with store.writing() as connection:
-            revision = schema_revision(connection)
-            if revision is None and not create:
-                raise EnvironmentProblem(
-                    f"{store.url} holds no store; create it with `slurm-trace store init`"
-                )
-            _refuse_unknown(store, revision)
-            _migrate(connection)
+        with failures_of(store.url):
+            _upgrade(store, create=create, wait_s=wait_s)
     except BaseException:
         store.close()
         raise
@@ -139,22 +134,34 @@ def schema_revision(connection: Connection) -> str | None:
 def _require_schema(store: Store, *, create: bool) -> None:
     with store.engine.connect() as connection:
         revision = schema_revision(connection)
-    if revision is None:
-        if not create:
-            raise EnvironmentProblem(
-                f"{store.url} holds no store yet; create it with `slurm-trace store init` or an import"
-            )
-        with store.writing() as connection:
-            # Another process may have been first.
-            if schema_revision(connection) is None:
-                _migrate(connection)
-        return
-    _refuse_unknown(store, revision)
-    if revision != models.REVISIONS[-1]:
+    if revision is None and create:
+        _upgrade(store, create=True, wait_s=WAIT_S)
+    elif revision is None:
         raise EnvironmentProblem(
-            f"{store.url} has schema {revision}, this version needs {models.REVISIONS[-1]}; "
-            "run `slurm-trace store upgrade`"
+            f"{store.url} holds no store yet; create it with `slurm-trace store init` or an import"
         )
+    else:
+        _refuse_unknown(store, revision)
+        if revision != models.REVISIONS[-1]:
+            raise EnvironmentProblem(
+                f"{store.url} has schema {revision}, this version needs {models.REVISIONS[-1]}; "
+                "run `slurm-trace store upgrade`"
+            )
+
+
+def _upgrade(store: Store, *, create: bool, wait_s: float) -> None:
+    with store.connect_writer() as connection, writer_lock(connection, store.path, wait_s):
+        with connection.begin():
+            revision = schema_revision(connection)
+        if revision is None and not create:
+            raise EnvironmentProblem(f"{store.url} holds no store; create it with `slurm-trace store init`")
+        _refuse_unknown(store, revision)
+        if revision != models.REVISIONS[-1]:
+            # Alembic takes a fifth of a second to import, and only a new or an old store needs it.
+            from slurm_trace.store.migrate import upgrade_schema
+
+            with connection.begin():
+                upgrade_schema(connection)
 
 
 def _refuse_unknown(store: Store, revision: str | None) -> None:
@@ -162,13 +169,6 @@ def _refuse_unknown(store: Store, revision: str | None) -> None:
         raise EnvironmentProblem(
             f"{store.url} was written by a newer slurm-trace (schema {revision}); upgrade slurm-trace"
         )
-
-
-def _migrate(connection: Connection) -> None:
-    # Alembic takes a fifth of a second to import, and only a new or an old store needs it.
-    from slurm_trace.store.migrate import upgrade_schema
-
-    upgrade_schema(connection)
 
 
 def _connect_file(path: Path, *, create: bool) -> Store:

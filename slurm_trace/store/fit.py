@@ -39,7 +39,9 @@ _KEYS = tuple(RUN_FIELDS.index(name) for name in ("job_id_raw", "run_key"))
 
 
 def has_unfit(block: RunBlock) -> bool:
-    """A quick look for what would not make every driver raise: a NUL in a text, a key beyond 64 bits."""
+    """A quick look for what would not make every driver raise: a NUL in a text, a key or a name too long."""
+    if any(len(name) > NAME_MAX for name in set(block.column("cluster")) if name):
+        return True
     try:
         for i in _KEYS:
             array("q", block.columns[i])

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import insert, select, update
-from sqlalchemy.exc import DataError, SQLAlchemyError
+from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from slurm_trace.accounting.events import Event
 from slurm_trace.accounting.records import RUN_FIELDS, RejectedRow, RunBlock
@@ -29,7 +29,7 @@ from slurm_trace.store.steps import attach_steps, keep_steps
 from slurm_trace.store.upsert import Counts, RunTable
 from slurm_trace.version import VERSION
 
-_UNFIT = (DataError, OverflowError, UnicodeError, ValueError, TypeError)
+_UNFIT = (DataError, IntegrityError, OverflowError, UnicodeError, ValueError, TypeError)
 _FIELD = {name: i for i, name in enumerate(RUN_FIELDS)}
 
 

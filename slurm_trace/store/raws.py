@@ -40,7 +40,8 @@ def store_raws(
 def read_raw(connection: Connection, block: int, at: int, size: int) -> bytes:
     """The bytes of one row."""
     query = select(func.substr(raw_block.c.raw, at + 1, size)).where(raw_block.c.id == block)
-    return bytes(connection.execute(query).scalar_one())
+    # SQLite makes NULL of no bytes.
+    return bytes(connection.execute(query).scalar_one() or b"")
 
 
 def _cuts(sizes: list[int]) -> list[tuple[int, int]]:

@@ -106,7 +106,8 @@ class StoreCases:
     def test_what_went_in_comes_out(self, store):
         full = run(
             7, run_key=T0 - 5, submit=T0 - 5, array_job_id=5, het_job_id=6, sluid="s0123456789abc",
-            db_index="9223372036854775999", name="trän \N{GRINNING FACE} |'\"\\%s", uid=1000, partition="gpu", cancelled_by=3, suspended_s=1, limit_s=60,
+            db_index="9223372036854775999", name="trän \N{GRINNING FACE} |'\"\\%s", uid=1000,
+            partition="gpu", cancelled_by=3, suspended_s=1, limit_s=60,
             node_count=2, cpu_count=8, node_list="n[1-2]", work_dir="/home/ada ", step_end=T0 + 120, step_count=2,
             queried_at=T0 + 200, flags="dst_fold line_joined", raw=b"\xff\x00raw|\x1f\n",
         )  # fmt: skip
