@@ -74,7 +74,8 @@ _COUNT = r"(?:\d+(?:\.\d+)?[KMGTP]?|)"
 _TRES = r"(?:[A-Za-z0-9_/:.\-]+=[^,=]*(?:,[A-Za-z0-9_/:.\-]+=[^,=]*)*|)"
 _JOB = r"\d+(?:_(?:\d+|\[[^\]]*\]?))?(?:\+\d+)?(?:\.\S+)?"
 
-#: What a cell of a column looks like; used to find the columns again in a line that has too many delimiters.
+#: What a cell of a column looks like (of free text: how it begins); used to find the columns again in a line that has
+#: too many delimiters.
 SHAPES: dict[str, re.Pattern[str]] = {
     name: re.compile(pattern, re.ASCII)
     for names, pattern in (
@@ -87,6 +88,7 @@ SHAPES: dict[str, re.Pattern[str]] = {
         ),
         ("planned reserved plannedcpu plannedcpuraw resvcpu resvcpuraw mincpu avecpu", _SPAN),
         ("nnodes allocnodes alloccpus ncpus reqcpus reqnodes ntasks uid gid associd", _COUNT),
+        ("workdir", r"(?:/|$)"),
         ("layout", r"(?:[A-Z][A-Za-z]*(?:,[A-Z][A-Za-z]*)*|)"),
         ("dbindex qosraw priority restarts reservationid wckeyid", r"\d*"),
         ("consumedenergy consumedenergyraw", r"(?:\d+(?:\.\d+)?[KMGTP]?|)"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from slurm_trace.accounting.fields import KNOWN_COLUMNS, Layout, make_layout
+from slurm_trace.accounting.fields import KNOWN_COLUMNS, SHAPES, Layout, make_layout
 from slurm_trace.accounting.options import ReadOptions, plain_delimiter
 from slurm_trace.accounting.realign import realign
 from slurm_trace.errors import InputProblem
@@ -87,7 +87,10 @@ def _given_layout(
 
 def _is_whole(line: str, layout: Layout) -> bool:
     pieces = line.split(layout.delimiter)
-    return len(pieces) == layout.width > 1 and not (layout.trailing and pieces[-1])
+    if len(pieces) != layout.width or layout.width == 1 or (layout.trailing and pieces[-1]):
+        return False
+    row = layout.row(pieces)
+    return SHAPES["jobid"].fullmatch(row.get("job_id") or row.get("job_id_raw", "")) is not None
 
 
 def _is_overfull(line: str, layout: Layout) -> bool:

@@ -86,7 +86,8 @@ class LineReader:
         if len(pieces) == self._layout.width:
             row = self._layout.row(pieces)
         else:
-            if len(pieces) == self._layout.width + 1 and pieces[-1] == "":  # this one line ends as with -p
+            ends_as_with_p = len(pieces) == self._layout.width + 1 and pieces[-1] == ""
+            if ends_as_with_p and not self._layout.runs_over:
                 row = self._layout.row(pieces)
             else:
                 row = realign(pieces, self._layout)

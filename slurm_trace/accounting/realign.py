@@ -40,11 +40,12 @@ def realign(pieces: list[str], layout: Layout) -> dict[str, str] | None:
 
 def _ways(name: str, position: int, pieces: list[str], extra: int) -> list[tuple[int, int]]:
     """How a column may take its pieces: (surplus of pieces before it, surplus after it)."""
+    shape = SHAPES.get(name)
     if name in FREE_TEXT:
-        return [(before, after) for before in range(extra + 1) for after in range(before, extra + 1)]
+        begins = [o for o in range(extra + 1) if shape is None or shape.match(pieces[position + o])]
+        return [(before, after) for before in begins for after in range(before, extra + 1)]
     if name == "":  # what stands behind the trailing delimiter
         return [(extra, extra)] if pieces[-1] == "" else []
-    shape = SHAPES.get(name)
     return [(o, o) for o in range(extra + 1) if shape is None or shape.fullmatch(pieces[position + o])]
 
 

@@ -44,7 +44,7 @@ OPEN_STATES: frozenset[str] = frozenset(
 
 KNOWN_STATES: frozenset[str] = FINAL_STATES | OPEN_STATES
 
-_STATE = re.compile(r"([A-Za-z][A-Za-z_]*)(\+?)(?: by (\d{1,18})| b?y?\+?)?", re.ASCII)
+_STATE = re.compile(r"([A-Za-z][A-Za-z_]+)(\+?)(?: by (\d{1,18})| (?:by?)?\+)?", re.ASCII)
 
 
 def is_final(word: str) -> bool:

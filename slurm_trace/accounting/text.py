@@ -87,8 +87,11 @@ class _Reading:
             data = pending + chunk
             if not chunk:
                 break
-            if len(data) > MAX_LINE_BYTES and b"\n" not in data:
-                yield self._maker.make(empty_columns(), [_too_long(data, line)], last=False)
+            end = data.rfind(b"\n") + 1
+            if len(data) - end > MAX_LINE_BYTES:
+                yield from self._parse(data[:end], line, last=False)
+                line += data.count(b"\n", 0, end)
+                yield self._maker.make(empty_columns(), [_too_long(data[end:], line)], last=False)
                 pending, line = self._after_line(), line + 1
                 continue
             whole, pending = self._cut(data)
