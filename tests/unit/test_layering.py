@@ -17,6 +17,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "version": (),
     "schema": ("errors",),
     "prolog_epilog": (),
+    "node": ("errors", "version"),
     "examples": (),
     "accounting": ("errors", "version"),
     "site": ("errors", "version", "schema", "accounting"),

@@ -1,0 +1,1 @@
+"""Where readings come from: NVML, AMD SMI, or a recording; all behind the Protocol in `base`."""
