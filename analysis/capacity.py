@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from slurm_trace.accounting.nodes import expand
@@ -157,7 +159,7 @@ class _NodeIds:
         self._flat = np.array(flat, dtype=np.int64)
         self._first = np.concatenate([[0], np.cumsum(self.size)])[:-1].astype(np.int64)
 
-    def spread(self, code: Ints) -> tuple[Ints, Ints]:
+    def spread(self, code: npt.NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
         """Every node of every run (by the code of its list), and which run it belongs to."""
         size = self.size[code]
         member = np.repeat(np.arange(len(code)), size)

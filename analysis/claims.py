@@ -122,7 +122,7 @@ class _Node:
 
 
 def _weakest(statuses: Sequence[Status]) -> Status:
-    return next((s for s in ("assumed", "declared") if s in statuses), "proven")  # type: ignore[return-value]
+    return next((s for s in ("assumed", "declared") if s in statuses), "proven")
 
 
 class Claims:

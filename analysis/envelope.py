@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -74,7 +74,7 @@ class Envelope:
 
     def claim(self, i: int) -> Claim:
         """The claim of run i."""
-        return self.claims[self.code[i]]
+        return self.claims[int(self.code[i])]
 
     @property
     def started(self) -> Bools:
@@ -112,7 +112,8 @@ class Envelope:
             lambda c: _longest_s(c.strict_flop_s if strict else c.total_flop_s, limit_flop), np.int64
         )
         known = self.release.proven if strict else self.release.known
-        return known & (self.release.held_s <= longest)
+        found: Bools = known & (self.release.held_s <= longest)
+        return found
 
     def magnitude(self, rows: Ints | None = None) -> npt.NDArray[np.float64]:
         """The bounds (of some runs) as floats, for ordering and pictures; infinite where there is none."""
@@ -120,7 +121,9 @@ class Envelope:
         rates = [float("inf") if c.total_flop_s is None else float(c.total_flop_s) for c in self.claims]
         rate = np.array(rates or [0.0])[self.code[chosen]]
         held, bounded = self.release.held_s[chosen], self.bounded[chosen]
-        return np.multiply(rate, held, out=np.where(bounded, 0.0, np.inf), where=bounded & (held > 0))
+        found: npt.NDArray[np.float64] = np.where(bounded, 0.0, np.inf)
+        np.multiply(rate, held, out=found, where=bounded & (held > 0))
+        return found
 
     def gpu_count(self) -> tuple[Ints, Bools]:
         """Accelerators of each run, and whether the record tells."""
@@ -134,7 +137,7 @@ class Envelope:
         known = self.release.proven[i] if strict else self.release.known[i]
         if devices is None or not known or self.release.why[i] == NOTHING:
             return
-        start = self.runs["start"].iat[i]
+        start: Any = self.runs["start"].iat[i]
         begin = None if pd.isna(start) else int(start)
         recorded, held = int(self.release.recorded_s[i]), int(self.release.held_s[i])
         stretches = [(0, recorded, WHY[0] if held > recorded else WHY[self.release.why[i]])]
@@ -155,8 +158,8 @@ class Envelope:
                     source=f"{device.source}; {why}",
                 )
 
-    def _per_claim(self, value: Callable[[Claim], float], dtype: type) -> npt.NDArray[np.generic]:
-        table = np.array([value(c) for c in self.claims] or [0], dtype=dtype)
+    def _per_claim(self, value: Callable[[Claim], float], dtype: type) -> npt.NDArray[Any]:
+        table: npt.NDArray[Any] = np.array([value(c) for c in self.claims] or [0], dtype=dtype)
         return table[self.code]
 
 
@@ -195,7 +198,9 @@ def envelope(
     timed = release.known & (release.held_s >= 0)
     until = np.maximum(np.where(timed, since + release.held_s, as_of), since + 1)
     code, firsts = _distinct(runs, book, since, until)
-    table = {name: runs[name] for name in ("cluster", "allocation", "node_count", "cpu_count", "node_list")}
+    table: dict[str, pd.Series[Any]] = {
+        name: runs[name] for name in ("cluster", "allocation", "node_count", "cpu_count", "node_list")
+    }
     claims = tuple(
         book.claim(_shape(table, allocations, int(i), int(since[i]), int(until[i]))) for i in firsts
     )
@@ -209,10 +214,11 @@ def _shape(
     since: int,
     until: int,
 ) -> Shape:
-    allocation = table["allocation"].iat[i]
+    allocation: Any = table["allocation"].iat[i]
     alloc_tres, alloc_gres = (None, None) if pd.isna(allocation) else allocations[int(allocation)]
     node_list = table["node_list"].iat[i]
-    nodes, cpus = table["node_count"].iat[i], table["cpu_count"].iat[i]
+    nodes: Any = table["node_count"].iat[i]
+    cpus: Any = table["cpu_count"].iat[i]
     return Shape(
         cluster=str(table["cluster"].iat[i]),
         alloc_tres=alloc_tres,

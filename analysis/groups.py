@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from slurm_trace.analysis.capacity import Inventory, capped_flop, total_capacity
@@ -85,7 +86,7 @@ class Records:
     def status(self, clusters: Sequence[str]) -> Status:
         """The weakest of what stands behind records_complete."""
         statuses = [self.complete[c].status for c in clusters]
-        return next((s for s in ("assumed", "declared") if s in statuses), "proven")  # type: ignore[return-value]
+        return next((s for s in ("assumed", "declared") if s in statuses), "proven")
 
 
 def people(runs: pd.DataFrame) -> tuple[Ints, list[str]]:
@@ -103,8 +104,8 @@ def people(runs: pd.DataFrame) -> tuple[Ints, list[str]]:
             {"c": runs["cluster"].astype("category").cat.codes.to_numpy(), "n": name, "u": uid}
         )
         single = known[told].groupby(["c", "n"])["u"].agg(["min", "max"])
-        single = single[single["min"] == single["max"]]["min"]
-        looked_up = single.reindex(pd.MultiIndex.from_frame(known.loc[~told, ["c", "n"]])).to_numpy()
+        alike = single[single["min"] == single["max"]]["min"]
+        looked_up = alike.reindex(pd.MultiIndex.from_frame(known.loc[~told, ["c", "n"]])).to_numpy()
         found = ~pd.isna(looked_up) & (name[~told] >= 0)
         at = np.flatnonzero(~told)[found]
         uid[at], told[at] = looked_up[found].astype(np.int64), True
@@ -128,7 +129,7 @@ def memberships(runs: pd.DataFrame, by: By) -> tuple[Ints, list[str]]:
     return codes, [NOBODY if original[i] < 0 else names[original[i]] for i in firsts]
 
 
-def _first_of(values: Ints) -> tuple[Ints, Ints]:
+def _first_of(values: npt.NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
     """Dense codes of values, and where each of them stands first."""
     _, firsts, codes = np.unique(values, return_index=True, return_inverse=True)
     return codes.astype(np.int64), firsts.astype(np.int64)
@@ -294,8 +295,9 @@ class _Bounds:
             }
         )
         by_person: dict[int, int] = {}
-        for (p, c), s in frame.groupby(["p", "c"])["s"].sum().items():
-            by_person[p] = by_person.get(p, 0) + int(s) * (self._envelope.claims[c].total_flop_s or 0)
+        sums = frame.groupby(["p", "c"], as_index=False)["s"].sum()
+        for p, c, s in zip(*(sums[name].tolist() for name in ("p", "c", "s")), strict=True):
+            by_person[p] = by_person.get(p, 0) + s * (self._envelope.claims[c].total_flop_s or 0)
         for one in merged:
             by_person[one.person] = by_person.get(one.person, 0) + one.flop
         return _fewest(sorted(by_person.values(), reverse=True), self._limit)

@@ -136,4 +136,4 @@ def _text(value: object) -> str | None:
 
 
 def _number(value: object) -> int | None:
-    return None if pd.isna(value) else int(value)  # type: ignore[call-overload, no-any-return]
+    return None if pd.isna(value) else int(value)  # type: ignore[call-overload]

@@ -155,8 +155,8 @@ def releases(runs: pd.DataFrame, site: SiteProfile, events: Sequence[Event], as_
         np.where(has_start & has_step, step_end - start, -1),
     ]
     spans_running = [*spans, np.where(has_start & has_query, queried - start, -1)]
-    span = np.maximum.reduce(spans)
-    span_running = np.maximum.reduce(spans_running)
+    span: Ints = np.maximum.reduce(spans)
+    span_running: Ints = np.maximum.reduce(spans_running)
     run_s = np.where(has_elapsed, elapsed, np.where(has_start & has_end, np.maximum(end - start, 0), -1))
 
     recorded = np.where(settled, span, span_running)
@@ -177,7 +177,7 @@ def releases(runs: pd.DataFrame, site: SiteProfile, events: Sequence[Event], as_
     proven &= ~failed
     if events:
         outages = _Outages(events, as_of)
-        for i in np.flatnonzero(failed & has_start & has_end):
+        for i in np.flatnonzero(failed & has_start & has_end).tolist():
             cluster = str(runs["cluster"].iat[i])
             profile = site.cluster(cluster)
             until = outages.lost_until(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -105,7 +105,7 @@ def assessment(context: click.Context, options: Mapping[str, Any]) -> Assessment
 @click.option("--check", is_flag=True, help="Exit 1 unless every run is ruled out.")
 @output.format_options
 @click.pass_context
-def rank(context: click.Context, output_format: str, top: int | None, check: bool, **options: Any) -> None:
+def rank(context: click.Context, /, output_format: str, top: int | None, check: bool, **options: Any) -> None:
     """Rank jobs by their compute bound against a threshold."""
     found = assessment(context, options)
     if output_format == "json":
@@ -135,7 +135,7 @@ def rank(context: click.Context, output_format: str, top: int | None, check: boo
 @output.format_options
 @click.pass_context
 def groups(
-    context: click.Context, output_format: str, by: Any, top: int | None, check: bool, **options: Any
+    context: click.Context, /, output_format: str, by: Any, top: int | None, check: bool, **options: Any
 ) -> None:
     """Put the same question to groups of jobs, top down."""
     found = assessment(context, options)
@@ -161,7 +161,7 @@ def groups(
 @click.option("--strict", is_flag=True, help="The terms when nothing is granted that is not proven.")
 @output.format_options
 @click.pass_context
-def explain(context: click.Context, job: str, output_format: str, strict: bool, **options: Any) -> None:
+def explain(context: click.Context, /, job: str, output_format: str, strict: bool, **options: Any) -> None:
     """Print every term of one bound, its sources, and why it is not lower.
 
     JOB is [CLUSTER:]ID[@SUBMIT]; ID is the number that Slurm shows or its raw one.
@@ -354,7 +354,7 @@ def print_groups(found: Assessment, lines: Iterable[Group]) -> None:
 
 
 def print_explanation(
-    found: Assessment, entry: Mapping[str, Any], terms: list[Mapping[str, Any]], *, strict: bool
+    found: Assessment, entry: Mapping[str, Any], terms: Sequence[Mapping[str, Any]], *, strict: bool
 ) -> None:
     """One run in full."""
     bound = entry["bound_flop_strict"] if strict else entry["bound_flop"]
