@@ -88,7 +88,7 @@ def _store_window(store: Store, cluster: str, window: LiveWindow) -> ImportSumma
         source if asked is None else f"{source} {asked[0]}..{asked[1]}",
         cluster=cluster,
         zone="UTC",
-        flags={**window.flags, "asked": asked, "queried_at": window.queried_at},
+        flags={**window.flags, "cluster": cluster, "asked": asked, "queried_at": window.queried_at},
     )
     with begin_import(store, info) as running:
         for block in window.blocks():

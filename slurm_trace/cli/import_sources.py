@@ -25,7 +25,7 @@ from slurm_trace.store.engine import Store
 from slurm_trace.store.ingest import ImportInfo, ImportSummary, begin_import
 
 HEADER_BYTES = 1 << 14
-LARGE_BYTES = 8 << 20
+LARGE_BYTES = 4 << 20
 
 Progress = Callable[[int, int], None]
 """Told how many bytes of how many were read; the whole is 0 where it is not known."""

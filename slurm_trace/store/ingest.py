@@ -18,6 +18,7 @@ from slurm_trace.accounting.events import Event
 from slurm_trace.accounting.records import RUN_FIELDS, RejectedRow, RunBlock
 from slurm_trace.errors import TraceError, UsageProblem
 from slurm_trace.store.catalog import Allocations, Clusters, Ids
+from slurm_trace.store.completion import settle_broken
 from slurm_trace.store.engine import Store, failures_of
 from slurm_trace.store.events import keep_events
 from slurm_trace.store.fit import has_unfit, without_unfit
@@ -30,6 +31,7 @@ from slurm_trace.store.upsert import Counts, RunTable
 from slurm_trace.version import VERSION
 
 _UNFIT = (DataError, IntegrityError, OverflowError, UnicodeError, ValueError, TypeError)
+COUNTED = ("read", "jobs", "inserted", "updated", "unchanged", "steps_skipped")
 _FIELD = {name: i for i, name in enumerate(RUN_FIELDS)}
 
 
@@ -190,18 +192,20 @@ class Import:
 
     def add_events(self, events: Sequence[Event], rejected: Sequence[RejectedRow] = ()) -> None:
         """Bring in node and cluster events; counted like runs."""
+        told = ImportSummary(rejected=[Rejection(row.line, row.reason) for row in rejected])
+        names = {e.cluster for e in events}
         with failures_of(self._store.url):
             try:
                 with self._connection.begin():
                     named = [(self._clusters.id_of(self._connection, e.cluster), e) for e in events]
-                    counts = keep_events(self._connection, self._id, self._ids, named)
+                    told.runs = keep_events(self._connection, self._id, self._ids, named)
                     self._reject(rejected)
+                    self._note({}, told, names)
             except BaseException:
                 self._forget()
                 raise
-        self._seen.update(e.cluster for e in events)
-        self.summary.runs.add(counts)
-        self.summary.rejected += [Rejection(row.line, row.reason) for row in rejected]
+        self.summary.add(told)
+        self._seen |= names
 
     def finish(
         self,
@@ -230,17 +234,7 @@ class Import:
             if digest:
                 self._note({"digest": digest})
             self._note({"complete": True, "problem": None, "finished_at": int(time.time())})
-            connection.execute(
-                update(import_log)
-                .where(
-                    import_log.c.complete.is_(False),
-                    import_log.c.completed_by.is_(None),
-                    import_log.c.kind == self._info.kind,
-                    import_log.c.name == self._info.name,
-                    import_log.c.id < self._id,
-                )
-                .values(completed_by=self._id)
-            )
+            settle_broken(connection, self._id, self._info.kind, self._info.name)
         self._finished = True
         return self.summary
 
@@ -260,7 +254,10 @@ class Import:
                 delimiter=info.delimiter,
                 zone=info.zone,
                 flags=json.dumps(info.flags, sort_keys=True),
-                **self._counts(),
+                clusters="[]",
+                warnings="[]",
+                rejected=0,
+                **dict.fromkeys(COUNTED, 0),
             )
         )
         known = list(Clusters(self._ids).all(self._connection))
@@ -274,19 +271,22 @@ class Import:
         self._tables: dict[int, RunTable] = {}
 
     def _add(self, block: RunBlock) -> None:
-        counts = Counts()
+        told = ImportSummary(
+            steps_skipped=block.steps_skipped,
+            rejected=[Rejection(row.line, row.reason) for row in block.rejected],
+            warnings=block.warnings,
+        )
         with self._connection.begin():
-            names = [self._named(name) for name in set(block.column("cluster"))]
+            names = {self._named(name) for name in set(block.column("cluster"))}
             for cluster_id, columns, lines, raws in self._parts(block):
-                counts.add(self._table(cluster_id).add(self._connection, columns, lines, raws))
+                told.runs.add(self._table(cluster_id).add(self._connection, columns, lines, raws))
             steps = [(self._clusters.id_of(self._connection, self._named(s.cluster)), s) for s in block.steps]
             keep_steps(self._connection, self._id, self._ids, steps)
             self._reject(block.rejected)
-        self._seen.update(names, (self._named(step.cluster) for step in block.steps))
-        self.summary.runs.add(counts)
-        self.summary.steps_skipped += block.steps_skipped
-        self.summary.rejected += [Rejection(row.line, row.reason) for row in block.rejected]
-        self.summary.warn(block.warnings)
+            names.update(self._named(step.cluster) for step in block.steps)
+            self._note({}, told, names)
+        self.summary.add(told)
+        self._seen |= names
 
     def _parts(self, block: RunBlock) -> Iterator[tuple[int, Sequence[list[Any]], list[int], list[bytes]]]:
         """The block's runs by cluster, in the columns of the table."""
@@ -345,21 +345,21 @@ class Import:
         else:
             self._connection.execute(update(watermark).where(here).values(values))
 
-    def _note(self, values: dict[str, Any]) -> None:
+    def _note(
+        self, values: dict[str, Any], told: ImportSummary | None = None, names: Iterable[str] = ()
+    ) -> None:
+        """Write the import's entry: its counts so far, with what the transaction under way adds to them."""
+        told = told or ImportSummary()
+        parts = (self.summary, told)
+        counts = {name: sum(getattr(part, name) for part in parts) for name in COUNTED}
         self._connection.execute(
-            update(import_log).where(import_log.c.id == self._id).values(**values, **self._counts())
+            update(import_log)
+            .where(import_log.c.id == self._id)
+            .values(
+                **values,
+                **counts,
+                rejected=sum(len(part.rejected) for part in parts),
+                clusters=json.dumps(sorted({*self._seen, *names})),
+                warnings=json.dumps(list(dict.fromkeys(self.summary.warnings + told.warnings))),
+            )
         )
-
-    def _counts(self) -> dict[str, Any]:
-        summary = self.summary
-        return {
-            "clusters": json.dumps(sorted(self._seen)),
-            "read": summary.read,
-            "jobs": summary.jobs,
-            "inserted": summary.inserted,
-            "updated": summary.updated,
-            "unchanged": summary.unchanged,
-            "steps_skipped": summary.steps_skipped,
-            "rejected": len(summary.rejected),
-            "warnings": json.dumps(summary.warnings),
-        }

@@ -45,7 +45,7 @@ def keep_steps(
     connection: Connection, import_id: int, ids: Ids, steps: Sequence[tuple[int, StepRecord]]
 ) -> None:
     """Store step rows, each given with the id of its cluster, unless they are there already."""
-    wanted = {(cluster, step.job_id_raw, row_digest(step.raw)): step for cluster, step in steps}
+    wanted = {(cluster, step.job_id_raw, _digest(step)): step for cluster, step in steps}
     clusters = {key[0] for key in wanted}
     for chunk in in_chunks({key[1] for key in wanted}):
         query = select(step_row.c.cluster_id, step_row.c.job_id_raw, step_row.c.digest).where(
@@ -59,6 +59,10 @@ def keep_steps(
         for number, (key, step) in zip(numbers, wanted.items(), strict=True)
     ]
     insert_rows(connection, step_row, ("id", "import_id", *_KEPT), rows)
+
+
+def _digest(step: StepRecord) -> bytes:
+    return row_digest(repr((step.job_id, step.start, step.end, step.finished)).encode())
 
 
 def attach_steps(connection: Connection, import_id: int, ids: Ids) -> list[str]:

@@ -27,7 +27,7 @@ RUNS = st.builds(
     work_dir=TEXT, sluid=TEXT, db_index=TEXT, job_id=REQUIRED_TEXT, state=REQUIRED_TEXT, flags=REQUIRED_TEXT,
     uid=INTEGER, start=INTEGER, end=INTEGER, elapsed_s=INTEGER, suspended_s=INTEGER, limit_s=INTEGER,
     node_count=INTEGER, cpu_count=INTEGER, array_job_id=INTEGER, step_end=INTEGER, queried_at=INTEGER,
-    final=st.booleans(), started=st.booleans(), raw=st.binary(max_size=30),
+    final=st.booleans(), started=st.booleans(), raw=st.binary(max_size=30), line=st.just(7),
 )  # fmt: skip
 
 

@@ -363,6 +363,30 @@ class StoreCases:
         assert (done.cluster, done.inserted, done.unchanged) == ("c", 1, 1)
         assert load_raw(store, int(load_runs(store)["run_id"].max())).header == b"JobID|State"
 
+    def test_broken_window_is_made_good_when_its_time_is_covered(self, store):
+        def live(cluster, asked, covers, broken=False):
+            flags = {"cluster": cluster, "asked": asked}
+            with begin_import(
+                store, ImportInfo("sacct", f"sacct {asked}", cluster=cluster, flags=flags)
+            ) as importing:
+                importing.add(block_of([run(1, cluster=cluster)]))
+                if not broken:
+                    importing.finish(covers=covers)
+
+        live("a", [100, 300], None, broken=True)
+        live("a", [50, 200], (50, 200))
+        live("b", [50, 400], (50, 400))
+        live("a", [250, 400], (250, 400))
+        broken = load_imports(store)[0]
+        assert (broken.completed_by, broken.jobs, broken.clusters) == (None, 1, ("a",))
+        live("a", [200, 260], (200, 260))
+        assert load_imports(store)[0].completed_by == 5
+
+    def test_steps_with_nothing_but_times(self, store):
+        bare = [step(1, T0 + 20, T0 + 30, name, raw=b"") for name in ("0", "1")]
+        ingest(store, run(1), block_of([], steps=bare, steps_skipped=2))
+        assert list(load_runs(store)["step_count"]) == [2]
+
     def test_watermark_moves_on_success_and_never_back(self, store):
         self.interrupted(store, run(1))
         assert load_watermark(store, "c", "sacct") is None
@@ -498,6 +522,7 @@ class StoreCases:
         with store.reading() as connection:
             raws = connection.execute(select(func.count()).select_from(models.raw_block)).scalar()
         assert raws == stored // 500
+        assert sum(entry.inserted for entry in load_imports(store)) == stored
         assert [entry.complete for entry in load_imports(store)] == [False] * 3
         with begin_import(store, ImportInfo("file", "big"), wait_s=30) as importing:
             importing.add(block_of([run(job) for job in range(stored + 100)]))

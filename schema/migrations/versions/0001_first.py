@@ -155,7 +155,7 @@ def upgrade() -> None:
         _ref("import_id", "import_log", nullable=False),
         _ref("cluster_id", "cluster", nullable=False),
         Column("job_id_raw", BIG, nullable=False),
-        Column("digest", DIGEST, nullable=False, comment="of the row as received"),
+        Column("digest", DIGEST, nullable=False, comment="of what it says of the step"),
         _ref("run_id", "job_run", index=True, comment="the run it was counted for"),
         Column("job_id", TEXT, nullable=False),
         Column("start", BIG),
