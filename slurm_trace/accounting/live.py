@@ -7,7 +7,7 @@ read is ever taken for complete.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
 from functools import partial
@@ -24,6 +24,7 @@ from slurm_trace.accounting.sacct_command import (
     IDS_A_CALL,
     JOB_FIELDS,
     Outcome,
+    has_rows,
     id_call,
     job_call,
     keep_steps,
@@ -119,13 +120,16 @@ class _Reader:
     def by_time(self) -> Iterator[LiveWindow]:
         plan = plan_of(self.runner, self.live, self.query)
         reached = self.query.watermark
+        since = plan.since
         while not plan.finished:
             with TemporaryFile() as jobs, TemporaryFile() as odd, TemporaryFile() as steps:
-                spools = (jobs, odd) if self.query.steps else (jobs,)
-                asked_at, remarks = self._insist(partial(self._calls, plan), spools, plan.shrink)
-                keep_steps(odd, steps)
-                window = plan.window()
+                asked_at, remarks = self._insist(partial(self._calls, plan, jobs), (jobs, odd), plan.shrink)
+                window = Window(since, plan.window().until)
                 plan.done(jobs.seek(0, os.SEEK_END), self.runner.now() - asked_at)
+                if not (plan.finished or remarks or has_rows(jobs)):
+                    continue  # years before the first run become one window with it
+                since = window.until
+                keep_steps(odd, steps)
                 settled = min(window.until, asked_at - windows.SETTLE_S)
                 follows = reached is None or window.since <= reached
                 if follows:
@@ -137,7 +141,7 @@ class _Reader:
                     queried_at=asked_at,
                     flags=self._flags(),
                     warnings=remarks,
-                    read=partial(self._blocks, (jobs, steps) if self.query.steps else (jobs,), asked_at),
+                    read=partial(self._blocks, (jobs, steps) if has_rows(steps) else (jobs,), asked_at),
                 )
 
     def by_id(self) -> Iterator[LiveWindow]:
@@ -145,7 +149,7 @@ class _Reader:
         for begin in range(0, len(ids), IDS_A_CALL):
             call = id_call(self.live.name, ids[begin : begin + IDS_A_CALL], self.fields)
             with TemporaryFile() as jobs:
-                asked_at, remarks = self._insist(partial(list, [call]), (jobs,), _leave)
+                asked_at, remarks = self._insist(partial(iter, [call]), (jobs,), _leave)
                 yield LiveWindow(
                     asked=None,
                     covers=None,
@@ -156,12 +160,17 @@ class _Reader:
                     read=partial(self._blocks, (jobs,), asked_at),
                 )
 
-    def _calls(self, plan: WindowPlan) -> list[list[str]]:
-        name, window = self.live.name, plan.window()
-        return [job_call(name, window, self.fields), step_call(name, window)]
+    def _calls(self, plan: WindowPlan, jobs: IO[bytes]) -> Iterator[list[str]]:
+        """The call for the runs of a window and, once that has found some, the one for their steps."""
+        yield job_call(self.live.name, plan.window(), self.fields)
+        if self.query.steps and has_rows(jobs):
+            yield step_call(self.live.name, plan.window())
 
     def _insist(
-        self, calls: Callable[[], list[list[str]]], spools: Sequence[IO[bytes]], narrow: Callable[[], None]
+        self,
+        calls: Callable[[], Iterator[list[str]]],
+        spools: Sequence[IO[bytes]],
+        narrow: Callable[[], None],
     ) -> tuple[int, list[str]]:
         """Repeat the calls, one for each spool, until all of one round are answered.
 
@@ -171,7 +180,7 @@ class _Reader:
         pauses = iter(BACKOFF_S)
         while True:
             asked_at = self.runner.now()
-            outcome, remarks = self._round(zip(calls(), spools, strict=False))
+            outcome, remarks = self._round(calls(), spools)
             if outcome.problem is None:
                 return asked_at, remarks
             pause_s = next(pauses, None)
@@ -184,11 +193,12 @@ class _Reader:
                 narrow()
             self.runner.sleep(pause_s)
 
-    def _round(self, calls: Iterable[tuple[list[str], IO[bytes]]]) -> tuple[Outcome, list[str]]:
-        outcome, remarks = Outcome(), []
-        for argv, spool in calls:
+    def _round(self, calls: Iterator[list[str]], spools: Sequence[IO[bytes]]) -> tuple[Outcome, list[str]]:
+        for spool in spools:
             spool.seek(0)
             spool.truncate()
+        outcome, remarks = Outcome(), []
+        for argv, spool in zip(calls, spools, strict=False):
             outcome = run_call(self.runner, argv, spool, self.query.call_limit_s)
             if outcome.problem is not None:
                 break

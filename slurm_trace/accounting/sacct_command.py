@@ -127,6 +127,13 @@ def run_call(runner: Runner, argv: Sequence[str], stdout: IO[bytes], limit_s: fl
     return Outcome(f"{said} ({finished.reason})")
 
 
+def has_rows(output: IO[bytes]) -> bool:
+    """Whether an answer holds more than its header."""
+    output.seek(0)
+    output.readline()
+    return bool(output.read(1))
+
+
 def keep_steps(output: IO[bytes], kept: IO[bytes]) -> None:
     """Copy a step call's header and step rows; its job rows are poorer than those of the job call."""
     output.seek(0)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ CAPTURE = Path(__file__).parents[1] / "fixtures" / "captures" / "2205"
 @pytest.fixture(scope="session")
 def accounting() -> Iterator[Accounting]:
     """The real slurmdbd of the host's packages over the recorded database of 57 submissions."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: Slurm's and MariaDB's daemons run as their own users")
     missing = missing_programs()
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")

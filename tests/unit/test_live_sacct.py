@@ -240,6 +240,20 @@ def test_nothing_in_the_window(stand: Stand) -> None:
     assert (len(windows), runs) == (1, [])
 
 
+def test_windows_without_a_run_become_one_with_the_next(stand: Stand) -> None:
+    windows, runs, _ = read(
+        stand.modes("headeronly", "headeronly", "ok", "ok", "headeronly"),
+        query(since=NOW - 20 * DAY_S, steps=True),
+    )
+    assert [w.asked for w in windows] == [
+        Window(NOW - 20 * DAY_S, NOW - 13 * DAY_S),
+        Window(NOW - 13 * DAY_S, NOW + 1),
+    ]
+    assert windows[0].covers == windows[0].asked
+    assert len(runs) == 2
+    assert sum("--state=" in call for call in stand.calls()) == 1
+
+
 def test_remarks_on_standard_error_are_warnings(stand: Stand) -> None:
     assert "a plugin is missing" in read(stand.modes("chatty"), query())[0][0].warnings[0]
 
