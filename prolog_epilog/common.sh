@@ -119,12 +119,14 @@ uptime=$uptime
 "
 }
 
-# publish SUFFIX: the text under a name that no other file has, complete from the first moment.
+# publish SUFFIX [OTHER]: the text as a file that nobody else has, complete from the first moment. Where OTHER is given,
+# the file begins a pair, and none of that ending may have its name either.
 publish() {
     for _ in 1 2 3; do
         claim=$leases/.$job.$moment.$$.tmp
         final=$leases/$job.$moment.$1
-        if [ -e "$claim" ] || [ -L "$claim" ] || [ -e "$final" ] || [ -L "$final" ]; then
+        if [ -e "$claim" ] || [ -L "$claim" ] || [ -e "$final" ] || [ -L "$final" ] ||
+            { [ -n "${2-}" ] && [ -e "$leases/$job.$moment.$2" ]; }; then
             moment=$((moment + 1))
             continue
         fi
