@@ -1,20 +1,17 @@
-"""What the analysis reads: runs as columns of a pandas frame, and the small tables as records."""
+"""What the analysis reads beside the frame of runs: the small tables as records."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import pandas as pd
-from sqlalchemy import Boolean, Column, Integer, Select, func, literal, select, type_coerce
+from sqlalchemy import Select, func, select
 
 from slurm_trace.accounting.events import Event
-from slurm_trace.errors import UsageProblem
-from slurm_trace.store.bulk import NO_INTEGER
 from slurm_trace.store.engine import Store
+from slurm_trace.store.frame import RUN_COLUMNS, load_runs
 from slurm_trace.store.models import (
     allocation,
     cluster,
@@ -28,39 +25,20 @@ from slurm_trace.store.models import (
 )
 from slurm_trace.store.raws import read_raw
 
-CHUNK = 50_000
-
-RUN_COLUMNS: tuple[str, ...] = (
-    *(
-        "run_id",
-        "cluster",
-        "job_id_raw",
-        "job_id",
-        "run_key",
-        "submit",
-        "start",
-        "end",
-        "elapsed_s",
-        "suspended_s",
-    ),
-    *("limit_s", "step_end", "step_count", "queried_at", "uid", "node_count", "cpu_count", "array_job_id"),
-    *(
-        "het_job_id",
-        "user",
-        "account",
-        "partition",
-        "state",
-        "node_list",
-        "source",
-        "flags",
-        "name",
-        "work_dir",
-    ),
-    *("final", "started", "allocation"),
-)
-"""The columns of `load_runs`."""
-
-_STORED_AS = {"run_id": "id", "cluster": "cluster_id", "allocation": "allocation_id"}
+__all__ = [
+    "RUN_COLUMNS",
+    "ImportRecord",
+    "RawRow",
+    "count_rejected",
+    "count_runs",
+    "load_allocations",
+    "load_events",
+    "load_imports",
+    "load_raw",
+    "load_runs",
+    "load_unsettled",
+    "load_watermark",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,46 +91,6 @@ class RawRow:
     fields: tuple[str, ...] | None
     delimiter: str | None
     zone: str | None
-
-
-def load_runs(
-    store: Store, clusters: Sequence[str] | None = None, columns: Iterable[str] | None = None
-) -> pd.DataFrame:
-    """Every run, one row each, in the order of their ids.
-
-    Integers are Int64 where they can be NULL, texts are categories, except `job_id`.
-
-    Args:
-        store: The store.
-        clusters: Only these clusters.
-        columns: Only these of RUN_COLUMNS.
-
-    Raises:
-        UsageProblem: The store knows no such cluster.
-    """
-    wanted = RUN_COLUMNS if columns is None else tuple(columns)
-    with store.reading() as connection:
-        names = {row.id: row.name for row in connection.execute(select(cluster.c.id, cluster.c.name))}
-        query = select(*(_selected(job_run.c[_STORED_AS.get(name, name)]) for name in wanted))
-        if clusters is not None:
-            missing = sorted(set(clusters) - set(names.values()))
-            if missing:
-                raise UsageProblem(
-                    f"the store has no cluster {missing[0]!r}; it has {', '.join(names.values())}"
-                )
-            chosen = [number for number, name in names.items() if name in clusters]
-            query = query.where(job_run.c.cluster_id.in_(chosen))
-        collectors = [_collector(job_run.c[_STORED_AS.get(name, name)]) for name in wanted]
-        rows = connection.execution_options(stream_results=True, yield_per=CHUNK).execute(
-            query.order_by(job_run.c.id)
-        )
-        for part in rows.partitions():
-            for collector, values in zip(collectors, zip(*part, strict=True), strict=True):
-                collector.add(values)
-    frame = pd.DataFrame({name: c.finish() for name, c in zip(wanted, collectors, strict=True)}, copy=False)
-    if "cluster" in frame:
-        frame["cluster"] = _cluster_names(frame["cluster"].to_numpy(), names)
-    return frame
 
 
 def load_allocations(store: Store) -> dict[int, tuple[str | None, str | None]]:
@@ -266,82 +204,3 @@ def load_unsettled(store: Store, cluster_name: str, before: int | None = None) -
         query = query.where(func.coalesce(job_run.c.submit, job_run.c.start, before - 1) < before)
     with store.reading() as connection:
         return list(connection.execute(query).scalars())
-
-
-def _selected(column: Column[Any]) -> Any:
-    if isinstance(column.type, Boolean):
-        return type_coerce(column, Integer)
-    if _is_text(column) or not column.nullable:
-        return column
-    return func.coalesce(column, literal(NO_INTEGER, column.type, literal_execute=True))
-
-
-def _is_text(column: Column[Any]) -> bool:
-    return bool(column.type.python_type is str)
-
-
-def _cluster_names(ids: Any, names: dict[int, str]) -> Any:
-    numbers = sorted(names)
-    codes = np.searchsorted(np.array(numbers, dtype=np.int64), ids).astype(np.int32)
-    return pd.Categorical.from_codes(codes, pd.Index([names[number] for number in numbers]))
-
-
-def _collector(column: Column[Any]) -> _Integers | _Flags | _Categories | _Texts:
-    if isinstance(column.type, Boolean):
-        return _Flags()
-    if _is_text(column):
-        return _Texts() if column.name == "job_id" else _Categories()
-    return _Integers(column.nullable or False)
-
-
-class _Integers:
-    def __init__(self, nullable: bool) -> None:
-        self._nullable = nullable
-        self._parts: list[Any] = []
-
-    def add(self, values: Sequence[Any]) -> None:
-        self._parts.append(np.fromiter(values, dtype=np.int64, count=len(values)))
-
-    def finish(self) -> Any:
-        values = np.concatenate(self._parts) if self._parts else np.empty(0, dtype=np.int64)
-        self._parts.clear()
-        return pd.arrays.IntegerArray(values, values == NO_INTEGER) if self._nullable else values
-
-
-class _Flags:
-    def __init__(self) -> None:
-        self._parts: list[Any] = []
-
-    def add(self, values: Sequence[Any]) -> None:
-        self._parts.append(np.fromiter(values, dtype=np.bool_, count=len(values)))
-
-    def finish(self) -> Any:
-        return np.concatenate(self._parts) if self._parts else np.empty(0, dtype=np.bool_)
-
-
-class _Categories:
-    def __init__(self) -> None:
-        self._codes: dict[str | None, int] = {None: -1}
-        self._parts: list[Any] = []
-
-    def add(self, values: Sequence[Any]) -> None:
-        codes = self._codes
-        for value in set(values) - codes.keys():
-            codes[value] = len(codes) - 1
-        self._parts.append(np.fromiter(map(codes.__getitem__, values), dtype=np.int32, count=len(values)))
-
-    def finish(self) -> Any:
-        codes = np.concatenate(self._parts) if self._parts else np.empty(0, dtype=np.int32)
-        del self._codes[None]
-        return pd.Categorical.from_codes(codes, pd.Index(list(self._codes), dtype=object))
-
-
-class _Texts:
-    def __init__(self) -> None:
-        self._values: list[Any] = []
-
-    def add(self, values: Sequence[Any]) -> None:
-        self._values.extend(values)
-
-    def finish(self) -> Any:
-        return np.array(self._values, dtype=object)

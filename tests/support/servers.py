@@ -104,7 +104,8 @@ def mariadb() -> Iterator[Server]:
         port = _free_port()
         command = [
             programs["mariadbd"], "--no-defaults", "--user=mysql", data, f"--socket={folder}/s.sock",
-            f"--pid-file={folder}/pid", "--bind-address=127.0.0.1", f"--port={port}", "--innodb-flush-log-at-trx-commit=0",
+            f"--pid-file={folder}/pid", "--bind-address=127.0.0.1", f"--port={port}",
+            "--innodb-flush-log-at-trx-commit=0",
         ]  # fmt: skip
         with _running(command, folder, signal.SIGTERM) as process:
             server = Server(f"mariadb+pymysql://root@127.0.0.1:{port}", "mysql")

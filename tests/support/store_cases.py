@@ -11,13 +11,14 @@ import textwrap
 import threading
 import time
 
+import pandas as pd
 import pytest
 from sqlalchemy import func, select, text
 
 from slurm_trace.accounting.events import Event
 from slurm_trace.accounting.records import RejectedRow, block_of
 from slurm_trace.errors import EnvironmentProblem, UsageProblem
-from slurm_trace.store import models
+from slurm_trace.store import frame, models
 from slurm_trace.store.engine import open_store, upgrade_store
 from slurm_trace.store.ingest import ImportInfo, Watermark, begin_import
 from slurm_trace.store.load import (
@@ -115,27 +116,46 @@ class StoreCases:
             8, start=None, end=None, elapsed_s=None, user=None, account=None, alloc_tres=None, started=False
         )
         assert counts(ingest(store, block_of([full, bare]))) == (2, 0, 0)
-        frame = load_runs(store)
-        assert tuple(frame.columns) == RUN_COLUMNS
-        first, second = frame.to_dict("records")
+        runs = load_runs(store)
+        assert tuple(runs.columns) == RUN_COLUMNS
+        first, second = runs.to_dict("records")
         allocations = load_allocations(store)
         for name in set(RUN_COLUMNS) - {"run_id", "allocation"}:
             assert first[name] == getattr(full, name), name
-        assert frame["start"].isna()[1]
+        assert runs["start"].isna()[1]
         assert not second["started"]
         assert allocations[first["allocation"]] == (full.alloc_tres, None)
-        assert frame["allocation"].isna()[1]
+        assert runs["allocation"].isna()[1]
         raw = load_raw(store, first["run_id"])
         assert (raw.raw, raw.line) == (full.raw, full.line)
         assert load_raw(store, 999) is None
 
     def test_columns_and_clusters_can_be_chosen(self, store):
         ingest(store, run(1, cluster="a"), run(2, cluster="b"), run(3, cluster="a"))
-        frame = load_runs(store, clusters=["a"], columns=["job_id_raw", "cluster"])
-        assert list(frame["job_id_raw"]) == [1, 3]
-        assert list(frame["cluster"]) == ["a", "a"]
+        runs = load_runs(store, clusters=["a"], columns=["job_id_raw", "cluster"])
+        assert list(runs["job_id_raw"]) == [1, 3]
+        assert list(runs["cluster"]) == ["a", "a"]
         with pytest.raises(UsageProblem, match="no cluster"):
             load_runs(store, clusters=["z"])
+
+    def test_two_processes_read_the_same(self, store, monkeypatch):
+        ingest(
+            store,
+            block_of(
+                [run(i, user=f"u{i % 3}", name=None if i % 2 else "ü", start=T0 + i) for i in range(10)]
+            ),
+        )
+        ingest(
+            store, block_of([run(i, user=f"v{i}", uid=i, submit=None, run_key=-1 - i) for i in range(10, 15)])
+        )
+        whole = load_runs(store)
+        assert list(whole["job_id_raw"]) == list(range(15))
+        monkeypatch.setattr(frame, "LARGE", 2)
+        for size in (3, 4, 50_000):
+            monkeypatch.setattr(frame, "CHUNK", size)
+            again = load_runs(store)
+            pd.testing.assert_frame_equal(again, whole, check_categorical=False)
+            assert len(load_runs(store, clusters=["c"], columns=["user", "flags"])) == 15
 
     def test_empty_store_loads(self, store):
         assert len(load_runs(store)) == 0
@@ -233,9 +253,9 @@ class StoreCases:
         incomplete = run(1, submit=None, run_key=T0 + 10, flags="identity_incomplete")
         rows = [incomplete, run(1), run(1, submit=T0 + 500, start=T0 + 510, end=T0 + 600)]
         ingest(store, *(rows if incomplete_first else rows[::-1]))
-        frame = load_runs(store)
-        assert sorted(frame["run_key"]) == [T0, T0 + 500]
-        assert set(frame["flags"]) == {""}
+        runs = load_runs(store)
+        assert sorted(runs["run_key"]) == [T0, T0 + 500]
+        assert set(runs["flags"]) == {""}
         assert counts(ingest(store, incomplete)) == (0, 0, 1)
 
     def test_row_without_submit_joins_when_the_start_becomes_known(self, store):
@@ -265,9 +285,9 @@ class StoreCases:
             step(1, T0 + 61, None, "extern", finished=False),
         ]
         ingest(store, block_of([], steps=steps, steps_skipped=3), block_of([first, second]))
-        frame = load_runs(store).set_index("submit")
-        assert list(frame["step_end"]) == [T0 + 25, T0 + 300]
-        assert list(frame["step_count"]) == [1, 1]
+        runs = load_runs(store).set_index("submit")
+        assert list(runs["step_end"]) == [T0 + 25, T0 + 300]
+        assert list(runs["step_count"]) == [1, 1]
         before = table(store)
         ingest(store, block_of([first, second], steps=steps, steps_skipped=3))
         assert table(store) == before

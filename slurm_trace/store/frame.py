@@ -1,0 +1,216 @@
+"""Every run as columns of a pandas frame. A million of them take seconds, so large stores are read by two processes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from functools import partial
+from typing import Any, Protocol, cast
+
+import numpy as np
+import pandas as pd
+from sqlalchemy import Boolean, Column, Integer, Select, bindparam, func, literal, select, type_coerce
+
+from slurm_trace.accounting.child import in_child
+from slurm_trace.errors import UsageProblem
+from slurm_trace.store.bulk import NO_INTEGER
+from slurm_trace.store.engine import Store
+from slurm_trace.store.models import cluster, job_run
+
+CHUNK = 50_000
+LARGE = 200_000
+"""From so many ids on a second process is worth what it costs to hand its half over."""
+
+RUN_COLUMNS: tuple[str, ...] = (
+    *(
+        "run_id",
+        "cluster",
+        "job_id_raw",
+        "job_id",
+        "run_key",
+        "submit",
+        "start",
+        "end",
+        "elapsed_s",
+        "suspended_s",
+    ),
+    *("limit_s", "step_end", "step_count", "queried_at", "uid", "node_count", "cpu_count", "array_job_id"),
+    *(
+        "het_job_id",
+        "user",
+        "account",
+        "partition",
+        "state",
+        "node_list",
+        "source",
+        "flags",
+        "name",
+        "work_dir",
+    ),
+    *("final", "started", "allocation"),
+)
+"""The columns of `load_runs`."""
+
+_STORED_AS = {"run_id": "id", "cluster": "cluster_id", "allocation": "allocation_id"}
+
+
+def load_runs(
+    store: Store, clusters: Sequence[str] | None = None, columns: Iterable[str] | None = None
+) -> pd.DataFrame:
+    """Every run, one row each, in the order of their ids.
+
+    Integers are Int64 where they can be NULL, texts are categories, except `job_id`.
+
+    Args:
+        store: The store.
+        clusters: Only these clusters.
+        columns: Only these of RUN_COLUMNS; the fewer the quicker.
+
+    Raises:
+        UsageProblem: The store knows no such cluster.
+    """
+    wanted = RUN_COLUMNS if columns is None else tuple(columns)
+    stored = [job_run.c[_STORED_AS.get(name, name)] for name in wanted]
+    query = select(*map(_selected, stored)).order_by(job_run.c.id)
+    with store.reading() as connection:
+        names = {row.id: row.name for row in connection.execute(select(cluster.c.id, cluster.c.name))}
+        last = connection.execute(select(func.max(job_run.c.id))).scalar() or 0
+    if clusters is not None:
+        missing = sorted(set(clusters) - set(names.values()))
+        if missing:
+            raise UsageProblem(f"the store has no cluster {missing[0]!r}; it has {', '.join(names.values())}")
+        query = query.where(job_run.c.cluster_id.in_([i for i, name in names.items() if name in clusters]))
+    values = _read(store, query, stored, last)
+    frame = pd.DataFrame(
+        {name: column.finish() for name, column in zip(wanted, values, strict=True)}, copy=False
+    )
+    if "cluster" in frame:
+        frame["cluster"] = _cluster_names(frame["cluster"].to_numpy(), names)
+    return frame
+
+
+def _read(store: Store, query: Select[Any], columns: Sequence[Column[Any]], last: int) -> list[_Values]:
+    if last < LARGE:
+        return next(_read_part(store, query, columns, 0, last))
+    middle = last // 2
+    upper = in_child(partial(_read_part, store, query, columns, middle, last))
+    values = next(_read_part(store, query, columns, 0, middle))
+    for column, more in zip(values, next(upper), strict=True):
+        column.extend(more)
+    upper.close()
+    return values
+
+
+def _read_part(
+    store: Store, query: Select[Any], columns: Sequence[Column[Any]], after: int, last: int
+) -> Generator[list[_Values]]:
+    """The runs whose ids lie in (after, last]; yielded once, as a child process does."""
+    values = [_values_of(column) for column in columns]
+    part = query.where(job_run.c.id > bindparam("after"), job_run.c.id <= bindparam("upto"))
+    with store.reading() as connection:
+        for first in range(after, last, CHUNK):
+            result = connection.execute(part, {"after": first, "upto": min(first + CHUNK, last)})
+            # The driver's own tuples: a row object for each of a million runs would take as long as the rest.
+            rows = cast(Any, result).cursor.fetchall()
+            for column, more in zip(values, zip(*rows, strict=True), strict=bool(rows)):
+                column.add(more)
+    yield values
+
+
+def _selected(column: Column[Any]) -> Any:
+    if isinstance(column.type, Boolean):
+        return type_coerce(column, Integer)
+    if _is_text(column) or not column.nullable:
+        return column
+    return func.coalesce(column, literal(NO_INTEGER, column.type, literal_execute=True))
+
+
+def _is_text(column: Column[Any]) -> bool:
+    return bool(column.type.python_type is str)
+
+
+def _cluster_names(ids: Any, names: dict[int, str]) -> Any:
+    numbers = sorted(names)
+    codes = np.searchsorted(np.array(numbers, dtype=np.int64), ids).astype(np.int32)
+    return pd.Categorical.from_codes(codes, pd.Index([names[number] for number in numbers], dtype=object))
+
+
+def _values_of(column: Column[Any]) -> _Values:
+    if isinstance(column.type, Boolean):
+        return _Numbers(np.bool_, nullable=False)
+    if _is_text(column):
+        return _Texts() if column.name == "job_id" else _Categories()
+    return _Numbers(np.int64, nullable=bool(column.nullable))
+
+
+class _Values(Protocol):
+    """The values of one column, as they come in."""
+
+    def add(self, values: Sequence[Any]) -> None: ...
+
+    def extend(self, other: Any) -> None: ...
+
+    def finish(self) -> Any: ...
+
+
+class _Numbers:
+    def __init__(self, dtype: Any, *, nullable: bool) -> None:
+        self._dtype = dtype
+        self._nullable = nullable
+        self._parts: list[Any] = []
+
+    def add(self, values: Sequence[Any]) -> None:
+        self._parts.append(np.fromiter(values, dtype=self._dtype, count=len(values)))
+
+    def extend(self, other: _Numbers) -> None:
+        self._parts += other._parts
+
+    def finish(self) -> Any:
+        values = np.concatenate(self._parts) if self._parts else np.empty(0, dtype=self._dtype)
+        self._parts.clear()
+        return pd.arrays.IntegerArray(values, values == NO_INTEGER) if self._nullable else values
+
+
+class _Categories:
+    def __init__(self) -> None:
+        self._codes: dict[str | None, int] = {None: -1}
+        self._parts: list[Any] = []
+
+    def add(self, values: Sequence[Any]) -> None:
+        self._learn(set(values))
+        self._parts.append(
+            np.fromiter(map(self._codes.__getitem__, values), dtype=np.int32, count=len(values))
+        )
+
+    def extend(self, other: _Categories) -> None:
+        self._learn(other._codes)
+        # The last place stands for -1.
+        ours = np.array(
+            [*(self._codes[value] for value in other._codes if value is not None), -1], dtype=np.int32
+        )
+        self._parts += [ours[part] for part in other._parts]
+
+    def finish(self) -> Any:
+        codes = np.concatenate(self._parts) if self._parts else np.empty(0, dtype=np.int32)
+        self._parts.clear()
+        return pd.Categorical.from_codes(
+            codes, pd.Index([v for v in self._codes if v is not None], dtype=object)
+        )
+
+    def _learn(self, values: Iterable[str | None]) -> None:
+        for value in values:
+            if value not in self._codes:
+                self._codes[value] = len(self._codes) - 1
+
+
+class _Texts:
+    def __init__(self) -> None:
+        self._values: list[Any] = []
+
+    def add(self, values: Sequence[Any]) -> None:
+        self._values.extend(values)
+
+    def extend(self, other: _Texts) -> None:
+        self._values += other._values
+
+    def finish(self) -> Any:
+        return np.array(self._values, dtype=object)
