@@ -12,7 +12,7 @@ from typing import Literal
 from slurm_trace.accounting.nodes import expand
 from slurm_trace.analysis.counting import Counted, Named, count_accelerators
 from slurm_trace.analysis.rates import AFTER_REGISTRY, Rates
-from slurm_trace.analysis.tracking import Status, Tracking
+from slurm_trace.analysis.tracking import Status, Tracking, weakest
 from slurm_trace.site.profile import NodeGroup, SiteProfile
 
 
@@ -121,10 +121,6 @@ class _Node:
         return status if status is not None and all(answers) else "assumed"
 
 
-def _weakest(statuses: Sequence[Status]) -> Status:
-    return next((s for s in ("assumed", "declared") if s in statuses), "proven")
-
-
 class Claims:
     """Works out claims from the rate registry, the site profile and what accounting recorded.
 
@@ -166,10 +162,8 @@ class Claims:
             "labels_true": self._labels(counted, nodes),
             "confined": self._confined(nodes),
         }
-        zero = counted.kind in ("zero", "absent") and recorded is not None
-        own_count = (
-            counted.devices if counted.kind == "given" and not counted.shares else (0 if zero else None)
-        )
+        zero = not counted.tells_gpus and recorded is not None
+        own_count = counted.devices if (counted.tells_gpus or zero) and not counted.shares else None
         try:
             gpus = self._gpus(shape, nodes, counted, zero, reasons)
             devices: tuple[Device, ...] | None = (*gpus, *self._cpus(shape, nodes, counted, reasons))
@@ -217,7 +211,7 @@ class Claims:
 
     def _confined(self, nodes: Sequence[_Node]) -> Status:
         answers = [n.confined(what) for n in nodes for what in ("devices_confined", "cores_confined")]
-        return _weakest([a for a in answers if a != "no"]) if answers else "assumed"
+        return weakest([a for a in answers if a != "no"]) if answers else "assumed"
 
     def _labels(self, counted: Counted, nodes: Sequence[_Node]) -> Status:
         if not counted.named:
@@ -225,25 +219,24 @@ class Claims:
         statuses = [n.status() if all(g.sku for g in n.known) else None for n in nodes]
         if not statuses or None in statuses:
             return "assumed"
-        return _weakest([s for s in statuses if s is not None])
+        return weakest([s for s in statuses if s is not None])
 
     def _gres_recorded(self, counted: Counted, shape: Shape, nodes: Sequence[_Node]) -> Status | None:
         """What stands behind a zero; None if nothing does, so that the count is unknown."""
-        if counted.kind == "given":
+        if counted.tells_gpus:
             return "proven"
         if counted.kind == "unknown":
             return None
         statuses = [n.status() for n in nodes]
         if nodes and None not in statuses and all(g.gpus == 0 for n in nodes for g in n.known):
-            return _weakest([s for s in statuses if s is not None])
+            return weakest([s for s in statuses if s is not None])
         cards = self._tracking.cards_recorded(shape.cluster, shape.since, shape.until)
-        if cards == "no" and counted.kind == "absent":
+        if cards == "no" and counted.kind != "zero":
             return None
         if counted.kind == "zero":
             cards = "proven"  # Slurm writes gres/gpu=0 only where it tracks gres/gpu
         if cards is not None and cards != "no":
-            shares = self._tracking.shares_recorded(shape.cluster, shape.since, shape.until)
-            return cards if shares else "assumed"
+            return weakest([cards, self._tracking.rest_recorded(shape.cluster, shape.since, shape.until)])
         return "assumed" if self._tracking.gpus_seen_before(shape.cluster, shape.until) else None
 
     # Accelerators
@@ -252,25 +245,27 @@ class Claims:
         self, shape: Shape, nodes: Sequence[_Node], counted: Counted, zero: bool, reasons: list[str]
     ) -> list[Device]:
         loose = any(n.confined("devices_confined") == "no" for n in nodes)
+        beside = [self._named(shape, nodes, named) for named in counted.named if named.gres != "gpu"]
         if zero and not loose:
-            return []
-        if counted.kind != "given" or loose:
+            return beside
+        own = self._own(shape, nodes, counted)
+        if loose or not counted.tells_gpus:
             reasons.append(
                 "jobs are not held to their own GPUs on these nodes: every GPU of them counts"
                 if loose
                 else "the record does not tell how many GPUs there were: every GPU its nodes could hold counts"
             )
-            whole = self._whole_nodes(shape, nodes)
-            own = [] if counted.kind != "given" else self._own(shape, nodes, counted)
-            return max(whole, own, key=lambda devices: sum(d.flop_s for d in devices))
-        return self._own(shape, nodes, counted)
+            own = _larger(self._whole_nodes(shape, nodes), own)
+        return [*own, *beside]
 
     def _own(self, shape: Shape, nodes: Sequence[_Node], counted: Counted) -> list[Device]:
-        devices = [self._named(shape, nodes, named) for named in counted.named]
+        devices = [self._named(shape, nodes, named) for named in counted.named if named.gres == "gpu"]
         if counted.shares:
             cards = sum(d.count for d in self._whole_nodes(shape, nodes))
             device, ceiling = self._card(shape, nodes, None, "gpu")
-            count = min(counted.shares, cards)
+            count = (
+                min(counted.shares, cards) or counted.shares
+            )  # a share of no card contradicts the inventory
             devices.append(
                 Device("gpu", device, None, count, ceiling, "shares of cards, at most a whole card each")
             )
@@ -285,16 +280,13 @@ class Claims:
 
     def _card(self, shape: Shape, nodes: Sequence[_Node], label: str | None, gres: str) -> tuple[str, int]:
         """The largest card that fits a label and what the inventory says of the nodes."""
-        groups = [g for n in nodes for g in n.known]
-        skus = {g.sku for g in groups}
-        listed = bool(nodes) and None not in skus and all(n.status() is not None for n in nodes)
-        if listed and gres == "gpu":
-            fits = [
-                self._rates.resolve(label, gres_name=gres, sku=sku, ended_at=shape.until)
-                for sku in sorted(map(str, skus))
-            ]
-        else:
-            fits = [self._rates.resolve(label, gres_name=gres, sku=None, ended_at=shape.until)]
+        skus = {g.sku for n in nodes for g in n.known} if gres == "gpu" else set()
+        if not nodes or any(n.status() is None for n in nodes) or not skus:
+            skus.add(None)
+        fits = [
+            self._rates.resolve(label, gres_name=gres, sku=sku, ended_at=shape.until)
+            for sku in sorted(skus, key=str)
+        ]
         if any(fit.how == AFTER_REGISTRY for fit in fits):
             raise _Open(
                 f"type {label or '(none)'!r} is not in the rate registry, which was complete only up to an earlier "
@@ -338,40 +330,47 @@ class Claims:
         self, shape: Shape, nodes: Sequence[_Node], counted: Counted, zero: bool
     ) -> list[Device]:
         held = bool(nodes) and all(n.confined("devices_confined") == "proven" for n in nodes)
+        beside = [self._any_card(shape, n.gres, n.count) for n in counted.named if n.gres != "gpu"]
         if zero and held:
-            return []
-        own: list[Device] = []
-        if counted.kind == "given" and self._labels(counted, nodes) == "proven":
+            return beside
+        if self._labels(counted, nodes) == "proven":
             own = self._own(shape, nodes, counted)
-        elif counted.kind == "given":
-            device, ceiling = self._card(shape, [], None, "gpu")
-            count = counted.devices + counted.shares
-            own = [Device("gpu", device, None, count, ceiling, "count of the allocation, any card")]
-        if held and own:
-            return own
-        whole = self._whole_nodes(shape, nodes, proven_only=True)
-        return max(whole, own, key=lambda devices: sum(d.flop_s for d in devices))
+        else:
+            gpus = sum(n.count for n in counted.named if n.gres == "gpu")
+            count = gpus + counted.shares
+            own = [self._any_card(shape, "gpu", count)] if count else []
+        if not held or not counted.tells_gpus:
+            own = _larger(self._whole_nodes(shape, nodes, proven_only=True), own)
+        return [*own, *beside]
+
+    def _any_card(self, shape: Shape, gres: str, count: int) -> Device:
+        device, ceiling = self._card(shape, [], None, gres)
+        return Device("gpu", device, None, count, ceiling, "count of the allocation, any card")
 
     # Processor cores
 
     def _cpus(
         self, shape: Shape, nodes: Sequence[_Node], counted: Counted, reasons: list[str]
     ) -> list[Device]:
-        cpus = max((c for c in (shape.cpus, counted.cpus) if c is not None), default=None)
+        cpus = max(shape.cpus or 0, counted.cpus or 0)  # nothing runs on no CPU: 0 is no count
         loose = any(n.confined("cores_confined") == "no" for n in nodes)
-        if loose or cpus is None:
+        if loose or not cpus:
             reasons.append(
                 "jobs are not held to their own cores on these nodes: every core of them counts"
                 if loose
                 else "the record does not tell how many CPUs there were: every core its nodes could hold counts"
             )
-            return self._whole_cores(shape, nodes)
+            whole = self._whole_cores(shape, nodes)
+            return _larger(whole, self._own_cores(shape, nodes, cpus)) if cpus else whole
+        return self._own_cores(shape, nodes, cpus)
+
+    def _own_cores(self, shape: Shape, nodes: Sequence[_Node], cpus: int) -> list[Device]:
         cores = [max((g.cores for g in n.known if g.cores is not None), default=None) for n in nodes]
         complete = bool(nodes) and all(
             n.status() and all(g.cores is not None for g in n.known) for n in nodes
         )
         if complete:
-            cpus = min(cpus, sum(c for c in cores if c is not None))
+            cpus = min(cpus, sum(c for c in cores if c is not None)) or cpus
         models = {g.cpu_model for n in nodes for g in n.known}
         named = bool(nodes) and all(n.status() for n in nodes) and None not in models
         core, ceiling = max(
@@ -415,10 +414,12 @@ class Claims:
 
     def _strict_cpus(self, shape: Shape, nodes: Sequence[_Node], counted: Counted) -> list[Device]:
         held = bool(nodes) and all(n.confined("cores_confined") == "proven" for n in nodes)
-        if held and (counted.cpus is not None or shape.cpus is not None):
-            cores = self._cpus(shape, nodes, counted, [])
-        else:
-            cores = self._whole_cores(shape, nodes, proven_only=True)
-        if any(core.device == AFTER_REGISTRY for core in cores):
+        own = self._cpus(shape, nodes, counted, [])
+        cores = own if held else _larger(self._whole_cores(shape, nodes, proven_only=True), own)
+        if any(core.device == AFTER_REGISTRY for core in (*own, *cores)):
             raise _Open("cores of an unknown model, after the date up to which the registry is complete")
         return cores
+
+
+def _larger(one: list[Device], other: list[Device]) -> list[Device]:
+    return max(one, other, key=lambda devices: sum(d.flop_s for d in devices))

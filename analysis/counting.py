@@ -11,6 +11,9 @@ from slurm_trace.accounting.tres import parse_gres, parse_tres, unreadable_gres
 SHARES = frozenset({"shard", "mps"})
 """Generic resources that stand for a share of some card, not for cards."""
 
+_OTHER = ("cpu=", "node=")
+"""What can be unreadable in AllocTRES without leaving the accelerators open."""
+
 
 @dataclass(frozen=True, slots=True)
 class Named:
@@ -27,7 +30,7 @@ class Counted:
 
     Attributes:
         kind: "given": it names some. "zero": it says 0 outright. "absent": it names resources, but no accelerator.
-            "unknown": it names nothing at all, or something that can't be read.
+            "unknown": it names nothing at all, or something that can't be read; there may be more than `named`.
         named: The accelerators, typed ones first; the untyped rest has type None.
         shares: Shares of cards (shard, mps).
         cpus: CPUs allocated; None if not given.
@@ -43,6 +46,11 @@ class Counted:
         """Whole accelerators named."""
         return sum(n.count for n in self.named)
 
+    @property
+    def tells_gpus(self) -> bool:
+        """The number of GPUs, or of shares of them, is in there; another accelerator says nothing of GPUs."""
+        return self.kind == "given" and (bool(self.shares) or any(n.gres == "gpu" for n in self.named))
+
 
 def count_accelerators(
     alloc_tres: str | None, alloc_gres: str | None, nodes: int | None, inert: Collection[str]
@@ -51,7 +59,7 @@ def count_accelerators(
 
     Args:
         alloc_tres: AllocTRES of the run, totals over its nodes; None if there was no such column.
-        alloc_gres: AllocGRES, per node (Slurm before 21.08); used only where AllocTRES names no accelerator.
+        alloc_gres: AllocGRES, per node (Slurm before 21.08); used only where AllocTRES names no GPU.
         nodes: Nodes of the run, by which AllocGRES is multiplied.
         inert: Names of generic resources that compute nothing.
 
@@ -59,14 +67,15 @@ def count_accelerators(
     the sum of the typed ones is right, what is over has no known type.
     """
     tres = parse_tres(alloc_tres or "")
-    if any("gres" in part for part in tres.unreadable):
-        return Counted("unknown", cpus=tres.cpus)
+    # A `+` at the end: the column was cut, and what followed is lost.
+    lost = (alloc_tres or "").endswith("+") or not all(p.startswith(_OTHER) for p in tres.unreadable)
     gres = [g for g in tres.gres if g.name not in inert]
-    if not gres and alloc_gres:
-        if not nodes or unreadable_gres(alloc_gres):
-            return Counted("unknown", cpus=tres.cpus)
-        gres = [g for g in parse_gres(alloc_gres, nodes) if g.name not in inert]
-    if not gres:
+    names = {g.name for g in gres}
+    if alloc_gres and "gpu" not in names:
+        lost = lost or not nodes or bool(unreadable_gres(alloc_gres))
+        per_node = parse_gres(alloc_gres, nodes) if nodes else ()
+        gres += [g for g in per_node if g.name not in inert and g.name not in names]
+    if not gres and not lost:
         # An empty AllocTRES proves nothing: a run that held something always has at least its nodes in there.
         return Counted("absent" if alloc_tres else "unknown", cpus=tres.cpus)
     named: list[Named] = []
@@ -80,6 +89,8 @@ def count_accelerators(
         if (rest := untyped - sum(typed.values())) > 0:
             named.append(Named(name, None, rest))
     shares = sum(g.count for g in gres if g.name in SHARES)
+    if lost:
+        return Counted("unknown", tuple(named), shares, tres.cpus)
     if named or shares:
         return Counted("given", tuple(named), shares, tres.cpus)
     return Counted("zero" if any(g.name == "gpu" for g in gres) else "absent", cpus=tres.cpus)

@@ -19,7 +19,7 @@ from slurm_trace.analysis.claims import Claim, Claims, Shape
 from slurm_trace.analysis.counting import count_accelerators
 from slurm_trace.analysis.rates import Rates
 from slurm_trace.analysis.release import NOTHING, WHY, Releases, releases
-from slurm_trace.analysis.tracking import Tracking
+from slurm_trace.analysis.tracking import ALWAYS, Tracking
 from slurm_trace.site.profile import SiteProfile
 
 Ints = npt.NDArray[np.int64]
@@ -125,10 +125,17 @@ class Envelope:
         np.multiply(rate, held, out=found, where=bounded & (held > 0))
         return found
 
-    def gpu_count(self) -> tuple[Ints, Bools]:
-        """Accelerators of each run, and whether the record tells."""
-        counts = self._per_claim(lambda c: -1 if c.gpu_count is None else c.gpu_count, np.int64)
-        return np.maximum(counts, 0), counts >= 0
+    def usage_s(self, since: int | None, until: int | None) -> Ints:
+        """Seconds that each run ran in [since, until), so that months add up to their year; -1 where not given.
+
+        A run without a start counts whole.
+        """
+        start, run_s = self.runs["start"], self.release.run_s
+        begin = start.fillna(0).to_numpy(dtype=np.int64)
+        first = begin if since is None else np.maximum(begin, since)
+        last = begin + run_s if until is None else np.minimum(begin + run_s, until)
+        clipped: Ints = np.where(start.notna() & (run_s >= 0), np.maximum(last - first, 0), run_s)
+        return clipped
 
     def terms(self, i: int, *, strict: bool = False) -> Iterator[Term]:
         """The products whose sum is the bound of run i (nothing, if it has no bound)."""
@@ -192,11 +199,11 @@ def envelope(
         basis: What counts as an operation (`rates.BASES`).
     """
     release = releases(runs, site, events, as_of)
-    tracking = Tracking(site, events, _first_gpu_start(runs, allocations, rates))
+    tracking = Tracking(site, events, _first_gpu_start(runs, allocations, rates), rates.inert_gres)
     book = Claims(rates, site, tracking, basis)
     since = runs["start"].fillna(0).to_numpy(dtype=np.int64)
-    timed = release.known & (release.held_s >= 0)
-    until = np.maximum(np.where(timed, since + release.held_s, as_of), since + 1)
+    until = np.where(release.known, since + release.held_s, as_of)
+    until = np.where(runs["start"].notna(), np.maximum(until, since + 1), ALWAYS)
     code, firsts = _distinct(runs, book, since, until)
     table: dict[str, pd.Series[Any]] = {
         name: runs[name] for name in ("cluster", "allocation", "node_count", "cpu_count", "node_list")

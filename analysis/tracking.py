@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +17,11 @@ Status = Literal["proven", "declared", "assumed"]
 
 ALWAYS = 1 << 62
 """An end that lies after every other time."""
+
+
+def weakest(statuses: Sequence[Status]) -> Status:
+    """The status of what rests on all of these."""
+    return next((s for s in ("assumed", "declared") if s in statuses), "proven")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +38,37 @@ class Recorded:
         """Every GPU that was allocated stands in the record."""
         return "gres/gpu" in self.names
 
-    @property
-    def shares(self) -> bool:
-        """Shares of cards stand in the record too."""
-        return all(f"gres/{name}" in self.names for name in SHARES)
+    def has(self, gres: Iterable[str]) -> bool:
+        """All of these generic resources stand in the record."""
+        return all(f"gres/{name}" in self.names for name in gres)
 
 
 class Tracking:
-    """Registered TRES over time, by cluster, from events (proven) and the site profile (declared)."""
+    """Registered TRES over time, by cluster, from events (proven) and the site profile (declared).
+
+    Args:
+        site: The site profile.
+        events: TRES events of the clusters.
+        first_gpu_start: By cluster, when the first run with a recorded GPU started.
+        inert: Names of generic resources that compute nothing.
+    """
 
     def __init__(
-        self, site: SiteProfile, events: Sequence[Event], first_gpu_start: Mapping[str, int]
+        self,
+        site: SiteProfile,
+        events: Sequence[Event],
+        first_gpu_start: Mapping[str, int],
+        inert: Collection[str],
     ) -> None:
         self._first_gpu_start = first_gpu_start
         self._periods: dict[str, list[Recorded]] = {}
-        self._share_free: dict[str, bool] = {}
+        self._handed_out: dict[str, frozenset[str]] = {}
         for name, profile in site.clusters.items():
             for p in profile.registered_tres:
                 since, until = p.from_ or 0, ALWAYS if p.to is None else p.to
                 self._add(name, Recorded(since, until, frozenset(p.names), "declared"))
             if profile.gres_types is not None:
-                self._share_free[name] = not SHARES.intersection(profile.gres_types)
+                self._handed_out[name] = frozenset(profile.gres_types) - {"gpu", *inert}
         for event in events:
             if not event.node and event.tres:
                 names = frozenset(part.split("=")[0] for part in event.tres.split(","))
@@ -83,12 +98,18 @@ class Tracking:
                 status = p.status if p.status != "proven" else status
         return status if reached >= until else None  # type: ignore[return-value]
 
-    def shares_recorded(self, cluster: str, since: int, until: int) -> bool:
-        """No share of a card can have gone unrecorded: there are none, or they were registered all the time."""
-        if self._share_free.get(cluster, False):
-            return True
+    def rest_recorded(self, cluster: str, since: int, until: int) -> Status:
+        """What stands behind this: no share of a card and no other accelerator can have gone unrecorded.
+
+        They were registered all the time, or, so the profile says, there are none.
+        """
         touching = [p for p in self._periods.get(cluster, ()) if p.until > since and p.since < until]
-        return bool(touching) and all(p.shares for p in touching)
+        if touching and all(p.has(SHARES | self._handed_out.get(cluster, frozenset())) for p in touching):
+            return weakest([p.status for p in touching])
+        handed_out = self._handed_out.get(cluster)
+        if handed_out is not None and all(p.has(handed_out) for p in touching):
+            return "declared"
+        return "assumed"
 
     def gpus_seen_before(self, cluster: str, moment: int) -> bool:
         """Some run that started before then has GPUs in its record, so GPUs were recorded at some time."""

@@ -33,7 +33,8 @@ class NodeGroup:
 
     Attributes:
         hosts: Slurm hostlist.
-        gpus: Cards in each node (cards in the box, not what Slurm schedules).
+        gpus: Cards in each node (cards in the box, not what Slurm schedules), in the unit that `sku` counts: an MI250X
+            is two of `amd-mi250x-gcd` or one of `amd-mi250x-module`.
         sku: Id in the rate registry, or NVML's name of the card.
         mig: MIG layout of each card, such as "7x1g.10gb".
         cores: Physical cores of each node.

@@ -14,6 +14,7 @@ RATES = Rates.load(None)
 H100 = RATES.ceiling_ops_s("nvidia-h100-sxm5-80gb", BASIS)
 H100_PCIE = RATES.ceiling_ops_s("nvidia-h100-pcie", BASIS)
 A100 = RATES.ceiling_ops_s("nvidia-a100-sxm4-80gb", BASIS)
+ANY = RATES.resolve(None, gres_name="wunderkarte").ceiling_flop_s(BASIS)
 LARGEST = RATES.resolve(None).ceiling_flop_s(BASIS)
 CORE = RATES.cpu_core_ops_s(None, BASIS)[1]
 MILAN = "AMD EPYC 7763 64-Core Processor"
@@ -26,7 +27,7 @@ def claim(profile=None, events=(), first_gpu=None, **values):
         "cluster": "c", "alloc_tres": "billing=1,cpu=8,gres/gpu:h100=2,gres/gpu=2,mem=1G,node=1", "alloc_gres": None,
         "nodes": 1, "cpus": 8, "node_list": "n1", "since": T0, "until": T0 + 100,
     } | values  # fmt: skip
-    return Claims(RATES, site, Tracking(site, events, seen), BASIS).claim(Shape(**shape))
+    return Claims(RATES, site, Tracking(site, events, seen, RATES.inert_gres), BASIS).claim(Shape(**shape))
 
 
 def gpus(devices):
@@ -124,7 +125,7 @@ def test_shares_that_were_not_tracked_leave_it_an_assumption():
     assert (found.gpu_count, found.statuses["gres_recorded"]) == (0, "assumed")
     without_shares = ClusterProfile(gres_types=("gpu",))
     found = claim(without_shares, alloc_tres=CPU_ONLY, events=[registered(("cpu", "gres/gpu"), T0 - 10)])
-    assert found.statuses["gres_recorded"] == "proven"
+    assert found.statuses["gres_recorded"] == "declared"  # GresTypes is what the profile says
 
 
 @pytest.mark.parametrize("change", [T0 + 50, T0 - 1, T0 + 99])
@@ -226,9 +227,50 @@ def test_a_mig_slice_is_the_largest_that_fits():
 
 
 def test_an_unlisted_resource_is_an_accelerator_of_unknown_rate():
+    found = claim(alloc_tres="cpu=1,gres/wunderkarte=2,node=1", first_gpu=T0)
+    assert (found.gpu_count, gpus(found.devices)) == (2, (2, 2 * ANY))
+
+
+def test_another_accelerator_says_nothing_of_gpus():
     found = claim(alloc_tres="cpu=1,gres/wunderkarte=2,node=1")
-    assert gpus(found.devices)[0] == 2
-    assert gpus(found.devices)[1] >= 2 * LARGEST
+    assert found.gpu_count is None
+    assert gpus(found.devices) == (34, 2 * ANY + 32 * LARGEST)
+    assert gpus(claim(alloc_tres="cpu=1,gres/wunderkarte=2,gres/gpu=?,node=1").devices)[0] == 34
+
+
+def test_strict_takes_another_accelerator_for_the_largest_of_its_kind():
+    nodes = confined(True, "proven")
+    for profile in (None, nodes):
+        found = claim(profile, alloc_tres="cpu=1,gres/wunderkarte=99,gres/gpu=0,node=1", first_gpu=T0)
+        assert gpus(found.strict)[1] >= gpus(found.devices)[1] >= 99 * ANY
+
+
+def test_accelerators_that_accounting_does_not_record_leave_zero_an_assumption():
+    profile = ClusterProfile(gres_types=("gpu", "hpu", "nvme"))
+    for names, status in (
+        (("cpu", "gres/gpu"), "assumed"),
+        (("cpu", "gres/gpu", "gres/hpu"), "declared"),
+        ((*TRACKED, "gres/hpu"), "proven"),
+    ):
+        found = claim(profile, alloc_tres=CPU_ONLY, events=[registered(names, T0 - 10)])
+        assert found.statuses["gres_recorded"] == status
+
+
+def test_a_share_of_no_card_contradicts_the_inventory():
+    profile = ClusterProfile(nodes=(group(gpus=0, sku=None),))
+    assert gpus(claim(profile, alloc_tres="cpu=1,gres/shard=3,node=1").devices)[0] == 3
+
+
+def test_a_card_that_the_inventory_knows_on_one_node_of_a_run_counts():
+    profile = ClusterProfile(nodes=(group(hosts="n1", sku="nvidia-b200"),))
+    found = claim(profile, node_list="n[1-2]", nodes=2)
+    assert gpus(found.devices)[1] > 2 * H100
+
+
+def test_no_cpus_is_no_count():
+    found = claim(alloc_tres="billing=1,gres/gpu=1,mem=1G,node=1", cpus=0)
+    assert cores(found.devices)[0] == RATES.max_cores_per_node
+    assert cores(claim(cpus=0).devices)[0] == 8
 
 
 def test_an_unknown_type_after_the_date_of_the_registry_has_no_bound():

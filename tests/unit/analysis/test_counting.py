@@ -14,9 +14,11 @@ def named(*entries):
 @pytest.mark.parametrize(
     ("tres", "gres", "nodes", "kind", "expected"),
     [
-        ("cpu=4,gres/gpu:nvidia_geforce_rtx_2080_ti=1,mem=8G,node=1", None, 1, "given", named(("nvidia_geforce_rtx_2080_ti", 1))),
+        ("cpu=4,gres/gpu:nvidia_geforce_rtx_2080_ti=1,mem=8G,node=1", None, 1, "given",
+         named(("nvidia_geforce_rtx_2080_ti", 1))),
         ("cpu=4,mem=32G,node=1,gres/gpu=1", None, 1, "given", named((None, 1))),
-        ("billing=1,gres/gpu=4,gres/gpu:a100=2,gres/gpumem=80G,gres/gpuutil=50", None, 1, "given", named(("a100", 2), (None, 2))),
+        ("billing=1,gres/gpu=4,gres/gpu:a100=2,gres/gpumem=80G,gres/gpuutil=50", None, 1, "given",
+         named(("a100", 2), (None, 2))),
         ("billing=78,cpu=48,gres/gpu:a100_80=4,gres/gpu=4,node=1", None, 1, "given", named(("a100_80", 4))),
         ("gres/gpu:a100=8,gres/gpu:h100=24,gres/gpu=32,node=4", None, 4, "given", named(("a100", 8), ("h100", 24))),
         ("gres/gpu:a100=8,gres/gpu=4,node=1", None, 1, "given", named(("a100", 8))),
@@ -35,6 +37,16 @@ def named(*entries):
         (None, "", 2, "unknown", ()),
         ("cpu=4,gres/gpu=two,node=1", None, 1, "unknown", ()),
         ("", "gpu:v100:4", None, "unknown", ()),
+        # each kind of accelerator from where it is named
+        ("cpu=4,gres/fpga=1,node=2", "gpu:v100:4", 2, "given", (Named("fpga", None, 1), *named(("v100", 8)))),
+        ("cpu=4,gres/fpga=1,node=2", "gpu:v100:x:4", 2, "unknown", (Named("fpga", None, 1),)),
+        ("cpu=4,gres/gpu=2,node=2", "gpu:v100:4", 2, "given", named((None, 2))),
+        # a number that only the site can name, and a column that was cut
+        ("1=4,4=2,1001=8", None, 2, "unknown", ()),
+        ("cpu=4,mem=8G,gre+", None, 1, "unknown", ()),
+        ("cpu=4,mem=8+", None, 1, "unknown", ()),
+        ("cpu=4,gres/gpu:a100=2,gres/gpu=2,mem=+", None, 1, "unknown", named(("a100", 2))),
+        ("cpu=four,gres/gpu=2", None, 1, "given", named((None, 2))),
     ],
 )  # fmt: skip
 def test_count(tres, gres, nodes, kind, expected):
