@@ -106,16 +106,22 @@ class _Outages:
                 self._by_node.setdefault((event.cluster, event.node), []).append(event)
 
     def lost_until(self, cluster: str, node_list: str | None, end: int, slack_s: int) -> int | None:
-        """The end of the latest DOWN event that touches the run's end (open: as far as is known); None without one."""
+        """Until when the last of the nodes that failed at the run's end was down; None if no event tells.
+
+        slurmdbd closes an event and opens another when the state or the reason of a node that is down changes. One that
+        is still open lasts as far as is known.
+        """
         try:
             nodes = expand(node_list) if node_list else ()
         except ValueError:
             return None
         found: list[int] = []
         for node in nodes:
-            for event in self._by_node.get((cluster, node), ()):
-                until = self._as_of if event.end is None else event.end
-                if event.start <= end + slack_s and until >= end - slack_s:
+            reached = end
+            for event in sorted(self._by_node.get((cluster, node), ()), key=lambda e: e.start):
+                until = max(event.start, self._as_of) if event.end is None else event.end
+                if event.start <= reached + slack_s and until >= reached:
+                    reached = until
                     found.append(until)
         return max(found, default=None)
 
@@ -136,7 +142,7 @@ def releases(runs: pd.DataFrame, site: SiteProfile, events: Sequence[Event], as_
     start, has_start = _column(runs, "start")
     end, has_end = _column(runs, "end")
     elapsed, has_elapsed = _column(runs, "elapsed_s")
-    suspended, _ = _column(runs, "suspended_s")
+    suspended, has_suspended = _column(runs, "suspended_s")
     limit, has_limit = _column(runs, "limit_s")
     step_end, has_step = _column(runs, "step_end")
     steps, _ = _column(runs, "step_count")
@@ -160,20 +166,25 @@ def releases(runs: pd.DataFrame, site: SiteProfile, events: Sequence[Event], as_
     run_s = np.where(has_elapsed, elapsed, np.where(has_start & has_end, np.maximum(end - start, 0), -1))
 
     recorded = np.where(settled, span, span_running)
-    known = recorded >= 0
+    # A run that goes on does so until the query. Of a file that is Start + Elapsed + Suspended, so it takes all three.
+    asked = has_start & has_query & (has_suspended | (queried - start > elapsed))
+    known = (recorded >= 0) & np.where(
+        settled, (has_start & has_end) | has_suspended, asked | (has_elapsed & has_suspended)
+    )
     recorded = np.where(known, recorded + 1, -1)  # times are whole seconds, cut off
     slack = np.where(_flagged(runs, "tz_assumed") & ~has_elapsed & known, UNKNOWN_ZONE_SLACK_S, 0)
     recorded = recorded + slack
     held = recorded.copy()
     why = np.where(settled, SETTLED, QUERY).astype(np.int8)
     completed = is_state("COMPLETED")
-    proven = ~settled | ~completed | finished_steps
+    # Without the time in suspension the End of a run that was killed in it may be too early.
+    proven = ~settled | np.where(completed, finished_steps, has_suspended)
 
-    killed = settled & ~completed & ~finished_steps & known
+    failed = is_state("NODE_FAIL") & settled & known
+    killed = settled & ~completed & (~finished_steps | failed) & known
     held = np.where(killed, held + _per_cluster(runs, site, kill_grace_s), held)
     why[killed] = KILLED
 
-    failed = is_state("NODE_FAIL") & settled & known
     proven &= ~failed
     if events:
         outages = _Outages(events, as_of)
@@ -189,12 +200,12 @@ def releases(runs: pd.DataFrame, site: SiteProfile, events: Sequence[Event], as_
                 why[i], proven[i] = NODE_LOST, True
 
     # A record closed by hand (sacctmgr show runaway) or by a clock that stepped back says nothing about the end.
-    unclear = settled & (span <= 0) & ~(has_elapsed & (elapsed > 0)) & ~finished_steps & started
-    by_limit = unclear & has_limit
+    unclear = settled & (np.maximum.reduce(spans[1:]) <= 0) & (elapsed <= 0) & ~finished_steps & started
+    by_limit = unclear & (limit > 0)
     held = np.where(by_limit, np.maximum(held, limit + _per_cluster(runs, site, kill_grace_s) + 1), held)
     why[by_limit] = LIMIT
     proven = proven & ~unclear
-    known = known & ~(unclear & ~has_limit)
+    known = known & ~(unclear & ~by_limit)
     known = known & ~(is_state("PENDING") & started)  # half written: the start may still move
     known = known & (runs["source"].to_numpy() != "step") & ~absurd & (held <= LONGEST_S)
     why[~known] = OPEN

@@ -45,6 +45,10 @@ def release(events=(), site=None, **values):
         ({"end": T0 - 5, "elapsed_s": 0, "state": "FAILED"}, 0, 3691, LIMIT),
         # the same with a finished step is an ordinary short run
         ({"end": T0, "elapsed_s": 0, "step_end": T0, "step_count": 1}, 0, 1, SETTLED),
+        # a limit of nothing is no limit, and a pause does not tell when it ended
+        ({"end": T0, "elapsed_s": 0, "suspended_s": 30}, 0, 3691, LIMIT),
+        # the node was lost: what the steps say of the end came from the controller
+        ({"state": "NODE_FAIL", "step_end": T0 + 100, "step_count": 1}, 100, 191, KILLED),
         # no Start in the export: Elapsed alone
         ({"start": None, "end": None}, 100, 101, SETTLED),
         # a zone that nobody named can hide an hour, unless Elapsed is there to tell
@@ -76,6 +80,22 @@ def test_release(values, run_s, held_s, why):
         {"start": None, "end": None, "elapsed_s": None},
         {"state": "RUNNING", "final": False, "end": None, "elapsed_s": None},
         {"elapsed_s": 10**17},
+        {"end": T0, "elapsed_s": 0, "limit_s": 0},
+        # Elapsed leaves pauses out: without End or Suspended nothing tells how long it was held
+        {"end": None, "suspended_s": None},
+        {"start": None, "suspended_s": None},
+        {"state": "RUNNING", "final": False, "end": None, "suspended_s": None},
+        {"state": "SUSPENDED", "final": False, "end": None, "suspended_s": None, "queried_at": T0 + 100},
+        # a run goes on after its last finished step, and after an End that its state denies
+        {
+            "state": "RUNNING",
+            "final": False,
+            "end": None,
+            "elapsed_s": None,
+            "step_end": T0 + 50,
+            "step_count": 1,
+        },
+        {"state": "RUNNING", "final": False, "elapsed_s": None},
         {"end": T0, "elapsed_s": 0, "limit_s": 2**62},
     ],
 )
@@ -85,6 +105,18 @@ def test_unknown_release_is_not_zero(values):
     assert found.held_s[0] == -1
     assert found.why[0] == OPEN
     assert not found.proven[0]
+
+
+def test_a_query_tells_how_long_a_run_was_held_without_its_pauses():
+    found = release(state="RUNNING", final=False, end=None, suspended_s=None, queried_at=T0 + 500)
+    assert (found.held_s[0], found.known[0]) == (501, True)
+
+
+def test_without_its_pauses_the_end_of_a_killed_run_is_not_proven():
+    assert release(state="CANCELLED").proven[0]
+    found = release(state="CANCELLED", suspended_s=None)
+    assert (found.held_s[0], found.proven[0]) == (191, False)
+    assert release(suspended_s=None, step_end=T0 + 99, step_count=1).proven[0]
 
 
 def test_never_started_held_nothing():
@@ -119,11 +151,23 @@ def down(start, end, node="n1"):
         (down(T0 + 100, None), NOW - T0 + 31, NODE_LOST, True),  # still down, as far as the records go
         (down(T0 + 100, T0 + 1000, "n2"), 191, KILLED, False),
         (down(T0 + 90_000, T0 + 91_000), 191, KILLED, False),
+        (down(T0 + 40, T0 + 99), 191, KILLED, False),  # up again before the run ended
     ],
 )
 def test_node_fail_lasts_until_the_node_is_back(event, held_s, why, proven):
     found = release([event], state="NODE_FAIL")
     assert (found.held_s[0], found.why[0], found.proven[0]) == (held_s, why, proven)
+
+
+def test_a_node_is_down_through_all_events_that_follow_each_other():
+    """slurmdbd closes an event and opens the next one when an admin drains a node that is down."""
+    events = [down(T0 + 1000, T0 + 5000), down(T0 + 100, T0 + 1000), down(T0 + 6000, T0 + 7000)]
+    assert release(events, state="NODE_FAIL").held_s[0] == 5031
+
+
+def test_the_longest_outage_of_its_nodes_counts():
+    events = [down(T0 + 100, T0 + 1000), down(T0 + 100, T0 + 2000, "n2")]
+    assert release(events, state="NODE_FAIL", node_list="n[1-2]").held_s[0] == 2031
 
 
 def test_node_fail_with_steps_but_without_events_is_not_proven():
