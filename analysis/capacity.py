@@ -72,15 +72,39 @@ class Inventory:
                 total += max(0, last - first) * flop_s
         return total if inventory else None
 
-    def lists_all(self, envelope: Envelope, members: Bools) -> dict[str, bool]:
-        """By cluster: the inventory knows every node that these runs used."""
-        chosen = envelope.runs.loc[members, ["cluster", "node_list"]].drop_duplicates()
+    def lists_all(self, envelope: Envelope, members: Bools, until: int) -> dict[str, bool]:
+        """By cluster: the inventory knows every node that these runs used, at the time when they did.
+
+        Args:
+            envelope: The bounds.
+            members: The runs.
+            until: Up to when a run counts whose release is not known.
+        """
+        runs, release = envelope.runs.loc[members], envelope.release
+        start = runs["start"].fillna(0).to_numpy(dtype=np.int64)
+        frame = pd.DataFrame(
+            {
+                "cluster": runs["cluster"].astype(str).to_numpy(),
+                "node_list": runs["node_list"].astype("category").to_numpy(),
+                "nodes": runs["node_count"].fillna(0).to_numpy(dtype=np.int64),
+                "dated": runs["start"].notna().to_numpy(dtype=bool),
+                "since": start,
+                "until": np.where(release.known[members], start + release.held_s[members], until),
+            }
+        )
+        by = frame.groupby(["cluster", "node_list"], observed=True, dropna=False)
+        table = by.agg({"nodes": "max", "dated": "all", "since": "min", "until": "max"})
         answer: dict[str, bool] = {}
-        for cluster, node_list in chosen.itertuples(index=False):
-            known = self._site.cluster(str(cluster)).inventory()
-            nodes = _names(node_list)
-            answer[str(cluster)] = (
-                answer.get(str(cluster), True) and bool(nodes) and all(n in known for n in nodes)
+        for (cluster, node_list), nodes, dated, first, last in table.itertuples():
+            names = _names(node_list)
+            listed = dated and bool(names) and len(names) >= nodes
+            answer[cluster] = (
+                answer.get(cluster, True)
+                and listed
+                and all(
+                    None not in self._site.cluster(cluster).groups_during(name, int(first), int(last))
+                    for name in names
+                )
             )
         return answer
 
@@ -98,7 +122,7 @@ def capped_flop(
     """For each group the most that the nodes of its members can have done while any of the members held them.
 
     Runs that share a node, or overlap in the records, can't have done more together than the node can. None where a
-    member's nodes or its release are not known, or the inventory does not have one of the nodes.
+    member's nodes are not all named, its release is not known, or the inventory does not have one of the nodes.
 
     Args:
         envelope: The bounds.
@@ -115,7 +139,8 @@ def capped_flop(
     nodes = _NodeIds([_names(text) for text in lists.cat.categories])
     code = lists.cat.codes.to_numpy(dtype=np.int64)
     listed = (code >= 0) & envelope.release.known[rows] & runs["start"].notna().to_numpy(dtype=bool)
-    listed[listed] = nodes.size[code[listed]] > 0
+    claimed = np.maximum(runs["node_count"].fillna(0).to_numpy(dtype=np.int64), 1)
+    listed[listed] = nodes.size[code[listed]] >= claimed[listed]
     if nodes.size[code[listed]].sum() > MOST_SHARES:
         return [None] * groups
     caps: list[int | None] = [0] * groups

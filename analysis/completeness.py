@@ -14,7 +14,7 @@ class Coverage:
     """What one import of accounting can be held to.
 
     Attributes:
-        cluster: Cluster it was for; None if its rows named several.
+        clusters: Clusters it was for: those that its rows name, or the one that was asked.
         covers: The half-open interval that it covers completely; None if nobody says so.
         complete: It was read to its end.
         live: Slurm itself was asked, so the interval was seen and not only declared.
@@ -23,7 +23,7 @@ class Coverage:
 
     id: int
     name: str
-    cluster: str | None
+    clusters: tuple[str, ...]
     covers: tuple[int, int] | None
     complete: bool
     live: bool
@@ -48,27 +48,26 @@ def completeness(
     imports: Sequence[Coverage], cluster: str, since: int | None, until: int | None
 ) -> Completeness:
     """Judge the imports of one cluster for [since, until); an open end reaches as far as the imports do."""
-    mine = [i for i in imports if i.cluster in (None, cluster)]
-    read = [i for i in mine if i.complete]
+    mine = [i for i in imports if cluster in i.clusters or not (i.complete or i.clusters)]
     unfinished = [f"import {i.id} ({i.name}) was not finished" for i in mine if not i.complete]
-    whole = [i for i in read if i.whole]
-    spans = [(i.covers, i.live) for i in whole if i.covers is not None]
-    open_ended = any(i.covers is None for i in whole)
+    read = [i for i in mine if i.complete]
+    spans = [(i.covers, i.live) for i in read if i.whole and i.covers is not None]
+    # A file that nobody spoke for; where Slurm was asked and no time is covered, that is known and not forgotten.
+    unspoken = any(i.whole and i.covers is None and not i.live for i in read)
     if not spans:
         partial = [
-            f"import {i.id} ({i.name}) left out runs of other users or of requeued jobs"
+            f"import {i.id} ({i.name}) covers no time completely: runs of other users or of requeued jobs are left out"
             for i in read
-            if not i.whole
-        ]
-        return Completeness("assumed", tuple(unfinished if open_ended else unfinished + partial))
+        ] or ["nothing of it was imported"]
+        return Completeness("assumed", tuple(unfinished if unspoken else unfinished + partial))
     holes = _holes(
         [span for span, _ in spans],
         min(a for (a, _), _ in spans) if since is None else since,
         max(b for (_, b), _ in spans) if until is None else until,
     )
-    if open_ended:  # a file that nobody spoke for may hold what the others lack
-        return Completeness("assumed" if holes else "declared", tuple(unfinished))
     gaps = unfinished + [f"no import covers epoch {a} to {b}" for a, b in holes]
+    if unspoken and (since is None or until is None):
+        return Completeness("assumed", tuple(gaps))
     return Completeness("proven" if all(live for _, live in spans) else "declared", tuple(gaps))
 
 

@@ -17,7 +17,7 @@ from slurm_trace.analysis.capacity import Inventory, capped_flop, total_capacity
 from slurm_trace.analysis.completeness import Completeness
 from slurm_trace.analysis.envelope import Bools, Envelope, Ints
 from slurm_trace.analysis.tracking import Status
-from slurm_trace.analysis.verdicts import INSUFFICIENT, NOT_RULED_OUT, VERDICTS, Question
+from slurm_trace.analysis.verdicts import INSUFFICIENT, NOT_RULED_OUT, RULED_OUT, VERDICTS, Question
 
 By = Literal["all", "cluster", "account", "user"]
 BY: tuple[By, ...] = ("all", "cluster", "account", "user")
@@ -35,11 +35,11 @@ class Group:
 
     Attributes:
         jobs: Runs in it, runaways included.
-        gpu_seconds: GPUs x run time where both are known; the runs that lack one are counted in `gpu_unknown_jobs`.
+        gpu_seconds: GPUs x run time in the window; the runs that lack one of the two are counted in `gpu_unknown_jobs`.
         bound_flop: The most that all members can have done; None if one of them has no bound, or one may be missing.
         capacity_flop: The most the hardware can have done in the whole period, whoever used it; None if not known.
         fewest_jobs: Fewest runs whose bounds together reach T (a run without a bound counts as infinite); None if all
-            together do not.
+            together do not, or the group is ruled out.
         fewest_users: The same for users.
         reasons: Why the members' sum could not be taken.
     """
@@ -68,11 +68,13 @@ class Records:
     Attributes:
         complete: Completeness by cluster.
         rejected: Rejected rows by cluster; key None for rows that name none.
-        period: The half-open interval that the question is about.
+        window: Since and until as asked; None is open. Clips figures of use.
+        period: The half-open interval within which all of it happened.
     """
 
     complete: Mapping[str, Completeness]
     rejected: Mapping[str | None, int]
+    window: tuple[int | None, int | None]
     period: tuple[int, int]
 
     def blockers(self, cluster: str) -> list[str]:
@@ -93,20 +95,19 @@ def people(runs: pd.DataFrame) -> tuple[Ints, list[str]]:
     """Who each run belongs to: a code a person, and the label of each code.
 
     A person is a uid, whatever the name; without one a name, or the uid that this name has in other rows of its
-    cluster.
+    cluster, else of all clusters.
     """
     names = runs["user"].astype("category")
     uid = runs["uid"].fillna(-1).to_numpy(dtype=np.int64, copy=True)
     told = runs["uid"].notna().to_numpy(dtype=bool, copy=True)
     name = names.cat.codes.to_numpy(dtype=np.int64)
-    if not told.all():
-        known = pd.DataFrame(
-            {"c": runs["cluster"].astype("category").cat.codes.to_numpy(), "n": name, "u": uid}
-        )
-        single = known[told].groupby(["c", "n"])["u"].agg(["min", "max"])
+    known = pd.DataFrame({"c": runs["cluster"].astype("category").cat.codes.to_numpy(), "n": name, "u": uid})
+    given = known[told]
+    for by in (["c", "n"], ["n"]):
+        single = given.groupby(by)["u"].agg(["min", "max"])
         alike = single[single["min"] == single["max"]]["min"]
-        looked_up = alike.reindex(pd.MultiIndex.from_frame(known.loc[~told, ["c", "n"]])).to_numpy()
-        found = ~pd.isna(looked_up) & (name[~told] >= 0)
+        looked_up = known.loc[~told, by].join(alike, on=by)["min"].to_numpy(dtype=np.float64)
+        found = ~np.isnan(looked_up) & (name[~told] >= 0)
         at = np.flatnonzero(~told)[found]
         uid[at], told[at] = looked_up[found].astype(np.int64), True
     codes, firsts = _first_of(np.where(told, uid, -2 - name))
@@ -154,10 +155,12 @@ def groups(
     person = codes if by == "user" else people(runs)[0]
     bounds = _Bounds(envelope, rows, codes, person, question)
     all_clusters = sorted(records.complete)
-    lists_all = inventory.lists_all(envelope, members)
+    lists_all = inventory.lists_all(envelope, members, records.period[1])
     caps = capped_flop(envelope, rows, codes, len(keys), inventory)
     user_counts = _distinct_in(codes, person, len(keys))
-    gpu_seconds, gpu_unknown = _gpu_seconds(envelope, rows, codes, len(keys))
+    usage_s = envelope.usage_s(*records.window)[rows]
+    gpu_seconds, gpu_unknown = _gpu_seconds(envelope, rows, codes, usage_s, len(keys))
+    unnamed = keys.index(NOBODY) if NOBODY in keys else None
     found = []
     for g, key in enumerate(keys):
         # A run that is missing from the records may have been anybody's, on any cluster.
@@ -166,12 +169,17 @@ def groups(
         if bounds.open_members[g]:
             blockers.append(f"{bounds.open_members[g]} of its runs have no bound")
         capacity = total_capacity(inventory, clusters, lambda c: lists_all.get(c, False), *records.period)
-        total = min((f for f in (bounds.total[g], caps[g]) if f is not None), default=None)
-        bound = (
-            capacity if blockers or total is None else min(total, capacity if capacity is not None else total)
-        )
-        fewest_jobs, fewest_users = bounds.fewest(g)
-        strict = _strict_verdict(bounds.strict[g], blockers, records.status(clusters), question)
+        total, strict_total = _smaller(bounds.total[g], caps[g]), bounds.strict[g]
+        if unnamed not in (None, g):
+            with_unnamed = _plus(total, _smaller(bounds.total[unnamed], caps[unnamed]))
+            strict_total = _plus(strict_total, bounds.strict[unnamed])
+            below = total is not None and total < question.limit_flop
+            if below and (with_unnamed is None or with_unnamed >= question.limit_flop):
+                blockers.append(f"{bounds.jobs[unnamed]} runs name no {by}, and may be its own")
+        bound = capacity if blockers or total is None else _smaller(total, capacity)
+        verdict = _group_verdict(bound, blockers, question)
+        fewest_jobs, fewest_users = (None, None) if verdict == RULED_OUT else bounds.fewest(g)
+        strict = _strict_verdict(strict_total, blockers, records.status(clusters), question)
         found.append(
             Group(
                 by=by,
@@ -183,7 +191,7 @@ def groups(
                 bound_flop=bound,
                 capacity_flop=capacity,
                 ratio=question.ratio(bound),
-                verdict=_group_verdict(bound, blockers, question),
+                verdict=verdict,
                 verdict_strict=strict,
                 fewest_jobs=fewest_jobs,
                 fewest_users=fewest_users,
@@ -195,6 +203,15 @@ def groups(
     return sorted(
         found, key=lambda f: (rank[f.verdict], -(f.ratio if f.ratio is not None else 0.0), -f.jobs, f.key)
     )
+
+
+def _smaller(one: int | None, other: int | None) -> int | None:
+    """The smaller of two bounds on the same; None is no bound."""
+    return min((f for f in (one, other) if f is not None), default=None)
+
+
+def _plus(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
 
 
 def _group_verdict(bound: int | None, blockers: Sequence[str], question: Question) -> str:
@@ -209,13 +226,16 @@ def _strict_verdict(bound: int | None, blockers: Sequence[str], complete: Status
     return question.verdict(bound)
 
 
-def _gpu_seconds(envelope: Envelope, rows: Ints, codes: Ints, groups: int) -> tuple[list[int], Ints]:
-    count, told = envelope.gpu_count()
-    run_s = envelope.release.run_s[rows]
-    known = told[rows] & (run_s >= 0)
-    products = pd.Series(np.where(known, count[rows] * np.maximum(run_s, 0), 0))
-    sums = products.groupby(codes).sum().reindex(range(groups), fill_value=0)
-    return [int(s) for s in sums], np.bincount(codes[~known], minlength=groups)
+def _gpu_seconds(
+    envelope: Envelope, rows: Ints, codes: Ints, usage_s: Ints, groups: int
+) -> tuple[list[int], Ints]:
+    told = np.array([c.gpu_count is not None for c in envelope.claims] or [False])[envelope.code[rows]]
+    known = told & (usage_s >= 0)
+    frame = pd.DataFrame({"g": codes, "c": envelope.code[rows], "s": usage_s})[known]
+    sums = [0] * groups
+    for g, c, s in frame.groupby(["g", "c"])["s"].sum().reset_index().itertuples(index=False):
+        sums[g] += int(s) * (envelope.claims[c].gpu_count or 0)
+    return sums, np.bincount(codes[~known], minlength=groups)
 
 
 def _distinct_in(codes: Ints, person: Ints, groups: int) -> Ints:

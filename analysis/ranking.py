@@ -48,15 +48,6 @@ def ranked(envelope: Envelope, chosen: Bools, question: Question) -> Ints:
     return rows[np.lexsort((raw, -size, verdict))]
 
 
-def overlap_s(start: int | None, run_s: int, since: int | None, until: int | None) -> int:
-    """Seconds of a run inside a window, so that the figures of months add up to those of the year."""
-    if start is None or (since is None and until is None):
-        return run_s
-    first = start if since is None else max(start, since)
-    last = start + run_s if until is None else min(start + run_s, until)
-    return max(0, last - first)
-
-
 def rows(
     envelope: Envelope,
     order: Ints,
@@ -83,7 +74,7 @@ def rows(
 
     verdict, strict = verdicts(envelope, question), verdicts(envelope, question, strict=True)
     first_of: dict[tuple[int, bool, str], int] = {}
-    release = envelope.release
+    release, usage_s = envelope.release, envelope.usage_s(since, until)
     for first in range(0, len(order), ROWS_AT_ONCE):
         part = order[first : first + ROWS_AT_ONCE]
         table = envelope.runs.iloc[part]
@@ -96,7 +87,6 @@ def rows(
             run_s, held_s = int(release.run_s[i]), int(release.held_s[i])
             key = (int(envelope.code[i]), bool(release.proven[i]), cluster)
             bound = envelope.bound_flop(i)
-            usage_s = overlap_s(numbers["start"][n], run_s, since, until)
             yield {
                 "rank": first + n + 1,
                 "cluster": cluster,
@@ -108,7 +98,9 @@ def rows(
                 "gpu_count": claim.gpu_count,
                 "run_s": run_s if run_s >= 0 else None,
                 "held_s": held_s if held_s >= 0 else None,
-                "gpu_seconds": None if claim.gpu_count is None or run_s < 0 else claim.gpu_count * usage_s,
+                "gpu_seconds": None
+                if claim.gpu_count is None or run_s < 0
+                else claim.gpu_count * int(usage_s[i]),
                 "bound_gpu_flop": envelope.bound_flop(i, "gpu"),
                 "bound_cpu_flop": envelope.bound_flop(i, "cpu"),
                 "bound_flop": bound,

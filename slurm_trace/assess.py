@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from slurm_trace.analysis.capacity import Inventory
 from slurm_trace.analysis.completeness import Coverage, completeness
@@ -18,7 +19,7 @@ from slurm_trace.analysis.groups import By, Group, Records, groups
 from slurm_trace.analysis.ranking import ranked, rows, touching
 from slurm_trace.analysis.rates import Rates
 from slurm_trace.analysis.thresholds import Threshold, Thresholds
-from slurm_trace.analysis.verdicts import VERDICTS, Question, verdicts
+from slurm_trace.analysis.verdicts import RULED_OUT, VERDICTS, Question, verdicts
 from slurm_trace.errors import UsageProblem
 from slurm_trace.site.profile import SiteProfile, load_profile
 from slurm_trace.store.engine import Store
@@ -138,6 +139,12 @@ class Assessment:
             until=self.request.until,
         )
 
+    @property
+    def all_ruled_out(self) -> bool:
+        """Every run is, the records that were never closed included, and every row could be read."""
+        codes = verdicts(self.envelope, self.question)[self.members]
+        return bool((codes == VERDICTS.index(RULED_OUT)).all()) and not any(self.records.rejected.values())
+
     def tally(self, *, strict: bool = False) -> dict[str, int]:
         """Runs of the ranking by verdict."""
         found = np.bincount(
@@ -174,24 +181,38 @@ def assess(store: Store, request: Request) -> Assessment:
         rates=rates,
         site=site,
         events=events,
-        as_of=as_of,
+        as_of=max(as_of, *(i.finished_at or 0 for i in imports if i.kind == "events"), 0),
         basis=question.basis,
     )
     begin = int(runs["start"].min()) if runs["start"].notna().any() else as_of
+    released = (runs["start"] + bounds.release.held_s).max()
     period = (
         min(begin, as_of if request.since is None else request.since),
-        max(as_of, begin + 1, 0 if request.until is None else request.until),
+        max(
+            as_of,
+            begin + 1,
+            0 if pd.isna(released) else int(released),
+            0 if request.until is None else request.until,
+        ),
     )
     # An import that broke off and was made good by a later one leaves nothing open.
     coverage = [
         _coverage(i) for i in imports if i.kind != "events" and (i.complete or i.completed_by is None)
     ]
+    rejected = count_rejected(store)
+    # A cluster of which nothing could be read, or nothing was imported, has runs all the same.
+    clusters = {
+        *(str(c) for c in runs["cluster"].dropna().unique()),
+        *(name for name in rejected if name is not None),
+        *(name for i in coverage for name in i.clusters),
+        *site.clusters,
+    }
     records = Records(
         complete={
-            name: completeness(coverage, name, request.since, request.until)
-            for name in sorted({str(c) for c in runs["cluster"].dropna().unique()})
+            name: completeness(coverage, name, request.since, request.until) for name in sorted(clusters)
         },
-        rejected=count_rejected(store),
+        rejected=rejected,
+        window=(request.since, request.until),
         period=period,
     )
     return Assessment(
@@ -212,10 +233,11 @@ def _coverage(entry: ImportRecord) -> Coverage:
     covers = (
         None if entry.covers_from is None or entry.covers_to is None else (entry.covers_from, entry.covers_to)
     )
+    asked = entry.flags.get("cluster")
     return Coverage(
         id=entry.id,
         name=entry.name,
-        cluster=entry.cluster,
+        clusters=entry.clusters or ((asked,) if asked else ()),
         covers=covers,
         complete=entry.complete,
         live=entry.kind in ("sacct", "pyslurm"),

@@ -120,9 +120,8 @@ def rank(context: click.Context, /, output_format: str, top: int | None, check: 
     else:
         print_ranking(found, top or TOP)
     _warnings(found)
-    tally = found.tally()
-    if check and tally["RULED_OUT"] != sum(tally.values()):
-        raise CheckFailed("not every run is ruled out")
+    if check and not found.all_ruled_out:
+        raise CheckFailed("not every run is ruled out, or not every row could be read")
 
 
 @click.command()
@@ -151,7 +150,8 @@ def groups(
         if len(shown) < len(lines):
             click.echo(f"  and {len(lines) - len(shown)} more groups, further down in the same order (--top)")
     _warnings(found)
-    if check and any(g.verdict != "RULED_OUT" for g in lines):
+    unread = not lines and not found.all_ruled_out
+    if check and (unread or any(g.verdict != "RULED_OUT" for g in lines)):
         raise CheckFailed("not every group is ruled out")
 
 

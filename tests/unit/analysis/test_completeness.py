@@ -6,7 +6,7 @@ from slurm_trace.analysis.completeness import Coverage, completeness
 
 
 def seen(id_, covers=None, *, complete=True, live=False, cluster="c", **flags):
-    return Coverage(id_, f"f{id_}", cluster, covers, complete, live, flags)
+    return Coverage(id_, f"f{id_}", (cluster,), covers, complete, live, flags)
 
 
 def test_a_file_that_nobody_speaks_for_is_assumed_complete():
@@ -45,6 +45,35 @@ def test_an_import_that_broke_off_is_a_gap():
 def test_an_import_that_left_runs_out_covers_nothing(flag):
     assert completeness([seen(1, (0, 100), **flag)], "c", 0, 100).gaps
     assert not completeness([seen(1, (0, 100), **flag), seen(2, (0, 100))], "c", 0, 100).gaps
+
+
+def test_a_file_that_nobody_speaks_for_fills_no_hole():
+    found = completeness([seen(1, (0, 40)), seen(2, (60, 100)), seen(3)], "c", 0, 100)
+    assert found.gaps == ("no import covers epoch 40 to 60",)
+
+
+def test_a_file_that_nobody_speaks_for_is_assumed_beside_one_that_is_complete():
+    imports = [seen(1, (50, 100), live=True), seen(2)]
+    assert completeness(imports, "c", None, None).status == "assumed"
+    assert completeness(imports, "c", 50, 100).status == "proven"
+
+
+def test_slurm_asked_for_single_runs_or_with_runs_hidden_fills_no_hole():
+    by_id = seen(3, live=True)
+    assert completeness([seen(1, (0, 40)), seen(2, (60, 100)), by_id], "c", None, None).gaps
+    assert completeness([by_id], "c", None, None).gaps
+
+
+def test_a_cluster_without_any_import_is_not_complete():
+    assert completeness([], "c", None, None).gaps == ("nothing of it was imported",)
+    assert completeness([seen(1, (0, 100), cluster="d")], "c", 0, 100).gaps
+
+
+def test_an_import_that_broke_off_before_it_named_a_cluster_is_everybody_s_gap():
+    broken = Coverage(2, "f2", (), None, complete=False, live=False, flags={})
+    assert completeness([seen(1), broken], "c", None, None).gaps == ("import 2 (f2) was not finished",)
+    empty = Coverage(2, "f2", (), (40, 60), complete=True, live=True, flags={})
+    assert completeness([seen(1, (0, 40)), empty, seen(3, (60, 100))], "c", None, None).gaps
 
 
 def test_another_cluster_says_nothing():

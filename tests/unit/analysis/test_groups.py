@@ -4,6 +4,8 @@ import dataclasses
 
 import pytest
 
+from slurm_trace.analysis.completeness import Completeness
+from slurm_trace.analysis.groups import people
 from tests.support.world import T0, Job, judge, sacct_text, stamp
 
 DAY = 86400
@@ -144,6 +146,131 @@ def test_months_of_gpu_seconds_add_up_and_runs_that_touch_a_window_count_whole(t
     assert parts == total
 
 
+def test_months_of_a_group_add_up_too(tmp_path):
+    rows = [job(1, 3), job(2, 1, start=T0 + 5 * DAY)]
+    _, whole = judge(tmp_path, sacct_text(rows))
+    parts = []
+    for n, (since, until) in enumerate([(T0 - DAY, T0 + DAY), (T0 + DAY, T0 + 10 * DAY)]):
+        (tmp_path / str(n)).mkdir()
+        (found,) = groups(tmp_path / str(n), rows, since=since, until=until)
+        parts.append(found.gpu_seconds)
+    assert parts == [8 * DAY, 8 * 3 * DAY]
+    assert sum(parts) == whole.groups("all")[0].gpu_seconds
+
+
+def test_a_count_beyond_every_machine_is_summed_exactly(tmp_path):
+    tres = "billing=1,cpu=1,gres/gpu:a100=90000000000,gres/gpu:h100=90000000000,node=1"
+    (everything,) = groups(tmp_path, [job(n, 1000, AllocTRES=tres) for n in range(1, 11)])
+    assert everything.gpu_seconds == 10 * 180_000_000_000 * 1000 * DAY > 2**63
+    assert everything.bound_flop > 10**35
+
+
+# What may be missing
+
+
+def test_runs_that_name_no_user_may_be_anybody_s(tmp_path):
+    rows = [job(n, 4, start=T0 + n * 4 * DAY, user="u1" if n < 6 else "") for n in range(1, 13)]
+    _, found = judge(tmp_path, sacct_text([*rows, job(20, 80, user="u2")]))
+    verdicts = {g.key: (g.verdict, g.reasons) for g in found.groups("user")}
+    assert verdicts["u1"] == ("INSUFFICIENT", ("7 runs name no user, and may be its own",))
+    assert verdicts["(none)"] == ("RULED_OUT", ())
+    assert verdicts["u2"][0] == "NOT_RULED_OUT"
+
+
+def test_few_runs_that_name_no_user_change_nothing(tmp_path):
+    _, found = judge(tmp_path, sacct_text([job(1), job(2, user="")]))
+    assert {g.verdict for g in found.groups("user")} == {"RULED_OUT"}
+
+
+def test_steps_without_their_run_leave_every_user_and_account_open(tmp_path):
+    step = job(7, JobID="7.batch", JobIDRaw="7.batch", AllocTRES="cpu=1,mem=1G,node=1", User="", Account="")
+    _, found = judge(tmp_path, sacct_text([job(1), step]))
+    for by in ("all", "account", "user"):
+        assert {g.verdict for g in found.groups(by)} == {"INSUFFICIENT"}
+
+
+def test_a_cluster_of_which_every_row_was_rejected_leaves_all_open(tmp_path):
+    _, found = judge(tmp_path, sacct_text([job(1)]))
+    records = dataclasses.replace(found.records, rejected={"d": 3})
+    assert found.groups("all")[0].verdict == "RULED_OUT"
+    complete = records.complete | {"d": Completeness("assumed")}
+    found = dataclasses.replace(found, records=dataclasses.replace(records, complete=complete))
+    assert found.groups("all")[0].reasons == ("d: 3 rows could not be read",)
+    assert found.groups("cluster")[0].verdict == "RULED_OUT"
+
+
+def test_clusters_are_those_of_runs_of_rejected_rows_and_of_the_profile(tmp_path):
+    profile = tmp_path / "site.toml"
+    profile.write_text("[clusters.d]\nkill_wait_s = 30\nunkillable_step_timeout_s = 60\n")
+    rows = [job(1), job(2, Cluster="e", Start="yesterday", Submit="soon", End="later", State="")]
+    _, found = judge(tmp_path, sacct_text(rows), profile=str(profile))
+    assert set(found.records.complete) >= {"c", "d"}
+    (everything,) = found.groups("all")
+    assert everything.verdict == "INSUFFICIENT"
+    assert "d: nothing of it was imported" in everything.reasons
+
+
+def test_what_is_ruled_out_has_no_fewest(tmp_path, inventory):
+    rows = [job(1), job(2, 0, Elapsed="00:00:00", Timelimit="", user="u2")]
+    (everything,) = groups(tmp_path, rows, profile=inventory)
+    assert (everything.verdict, everything.fewest_jobs, everything.fewest_users) == ("RULED_OUT", None, None)
+
+
+# Capacity and caps are those of the time and the nodes that were used
+
+
+def dated(tmp_path, since):
+    path = tmp_path / "dated.toml"
+    path.write_text(
+        '[[clusters.c.nodes]]\nhosts = "n[1-4]"\ngpus = 8\nsku = "nvidia-h100-sxm5-80gb"\n'
+        f'cpu_model = "AMD EPYC 7763 64-Core Processor"\ncores = 64\nfrom = {stamp(since)}Z\n'
+    )
+    return str(path)
+
+
+def test_a_node_used_before_the_inventory_begins_leaves_no_capacity(tmp_path):
+    rows = [job(1), job(2, 1, start=T0 + 50 * DAY)]
+    (everything,) = groups(tmp_path, rows, profile=dated(tmp_path, T0 + 25 * DAY))
+    assert everything.capacity_flop is None
+    assert everything.bound_flop is not None
+
+
+def test_capacity_reaches_to_the_last_release(tmp_path, inventory):
+    """Four nodes that end in CANCELLED at the last moment of the records may go on for the grace."""
+    rows = [job(1, state="CANCELLED by 7", NNodes="4", NodeList="n[1-4]",
+                AllocTRES="billing=1,cpu=256,gres/gpu:h100=32,gres/gpu=32,node=4", AllocCPUS="256")]  # fmt: skip
+    _, found = judge(tmp_path, sacct_text(rows), profile=inventory)
+    (everything,) = found.groups("all")
+    assert found.records.period == (T0, T0 + DAY + 91)
+    assert everything.capacity_flop >= everything.bound_flop == next(found.jobs())["bound_flop"]
+
+
+def test_a_run_without_a_start_lies_in_no_period(tmp_path, inventory):
+    rows = [job(1), job(2, Elapsed="300-00:00:00", End="Unknown")]
+    _, found = judge(tmp_path, sacct_text(rows, frozenset({"Start"})), profile=inventory)
+    (everything,) = found.groups("all")
+    assert everything.capacity_flop is None
+    assert everything.bound_flop == sum(e["bound_flop"] for e in found.jobs())
+
+
+def test_nodes_that_the_list_does_not_name_are_not_capped_away(tmp_path, inventory):
+    rows = [
+        job(1, NNodes="4", AllocTRES="billing=1,cpu=256,gres/gpu:h100=32,gres/gpu=32,node=4", NodeList="n1")
+    ]
+    _, found = judge(tmp_path, sacct_text(rows), profile=inventory)
+    (everything,) = found.groups("all")
+    assert everything.bound_flop == next(found.jobs())["bound_flop"]
+    assert everything.capacity_flop is None
+
+
+def test_a_cap_counts_the_time_in_which_runs_overlap_once_and_the_rest_whole(tmp_path, inventory):
+    rows = [job(1, 2), job(2, 1, start=T0 + DAY // 2), job(3, 1, start=T0 + 5 * DAY)]
+    _, found = judge(tmp_path, sacct_text(rows), profile=inventory)
+    (everything,) = found.groups("all")
+    whole_node = next(e["bound_flop"] // e["held_s"] for e in found.jobs())
+    assert everything.bound_flop == whole_node * (2 * DAY + 1 + DAY + 1)
+
+
 def test_users_are_people_not_names(tmp_path):
     _, found = judge(tmp_path, sacct_text([job(1), job(2, user="u2"), job(3, user="")]))
     runs = found.envelope.runs.assign(uid=found.envelope.runs["uid"].astype("Int64"))
@@ -151,3 +278,19 @@ def test_users_are_people_not_names(tmp_path):
     envelope = dataclasses.replace(found.envelope, runs=runs)
     keys = {g.key: g.jobs for g in dataclasses.replace(found, envelope=envelope).groups("user")}
     assert keys == {"u1 (7)": 2, "(none)": 1}
+
+
+def test_a_name_without_a_uid_is_the_person_it_names_elsewhere(tmp_path):
+    rows = [
+        job(1),
+        job(2, Cluster="d"),
+        job(3, user="u2"),
+        job(4, user="u2", Cluster="d"),
+        job(5, user="u2", Cluster="e"),
+    ]
+    _, found = judge(tmp_path, sacct_text(rows))
+    runs = found.envelope.runs.assign(uid=found.envelope.runs["uid"].astype("Int64"))
+    uids = runs["job_id_raw"].map({1: 7, 3: 8, 4: 9})
+    people_codes, labels = people(runs.assign(uid=uids.astype("Int64")))
+    by_job = dict(zip(runs["job_id_raw"], (labels[c] for c in people_codes), strict=True))
+    assert by_job == {1: "u1 (7)", 2: "u1 (7)", 3: "u2 (8)", 4: "u2 (9)", 5: "u2"}
