@@ -3,12 +3,13 @@ PYTHON ?= python3
 DEMO_VENV := .venv
 CHROOT_TEST := tests/slurm/pyslurm_offlabel.sh
 
-.PHONY: help demo test bench test-pyslurm clean
+.PHONY: help demo test bench cluster test-pyslurm clean
 
 help:
 	@echo 'make demo          install into $(DEMO_VENV), run the whole chain on example records, write report.html'
 	@echo 'make test          everything a change has to pass (as root: with real databases, Slurm and a browser)'
 	@echo 'make bench         import and ranking of up to a million runs, beside slurm2sql'
+	@echo 'make cluster       a Slurm with four nodes of eight fake GPUs and the hooks, until Ctrl-C (root)'
 	@echo 'make test-pyslurm  pyslurm against Slurm 26.05 in a chroot (root; builds software; off label)'
 	@echo 'make clean         remove what the targets above left here'
 
@@ -29,6 +30,9 @@ test:
 
 bench: $(DEMO_VENV)/bin/slurm-trace
 	$(DEMO_VENV)/bin/python -P bench/run.py $(BENCH)
+
+cluster: $(DEMO_VENV)/bin/slurm-trace
+	PYTHONPATH=tests $(DEMO_VENV)/bin/python -P -m support.cluster
 
 test-pyslurm:
 	bash $(CHROOT_TEST)
