@@ -5,7 +5,7 @@ A device is its UUID; NVML's index, the minor number and Slurm's index may all d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -105,7 +105,8 @@ class DeviceSource(Protocol):
     """Readings of the node's devices. Nothing here changes a setting or takes a profiling lock.
 
     All methods raise `SourceGone` where no device can be read, `read`, `counters` and `ring` raise `DeviceLost` where
-    this one cannot. One device's trouble never hides another's: each call speaks of one device.
+    this one cannot. One device's trouble never hides another's: each call speaks of one device. Calls for different
+    devices may run in different threads, one call a device at a time.
     """
 
     @property
@@ -116,8 +117,8 @@ class DeviceSource(Protocol):
     def faults(self) -> Mapping[tuple[str, str, str], int]:
         """(uuid, field, reason) → how many single values were lost so since `open`, without those known at open."""
 
-    def open(self, uuids: Iterable[str] | None = None) -> None:
-        """Reach the driver and find the devices (only `uuids`, where given)."""
+    def open(self) -> None:
+        """Reach the driver and find the devices. After `close`, finds again by UUID what had been lost."""
 
     def close(self) -> None:
         """Let go of the driver, so that a reset or reload is not held up. May be called twice."""

@@ -1,0 +1,188 @@
+"""NVML's functions without the cost of their wrappers: each call fills a buffer that was made once.
+
+The functions and structures are nvidia-ml-py's; only its per-call wrappers, which allocate and raise, are left out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+import pynvml
+
+from slurm_trace.node.fields import Field, invalid
+
+SUCCESS = 0
+UNINITIALIZED = 1
+NOT_FOUND = 6
+INSUFFICIENT_SIZE = 7
+
+_REASONS = {
+    1: "closed", 3: "not_supported", 4: "no_permission", 6: "not_found", 9: "driver_not_loaded", 10: "timeout",
+    12: "library_missing", 13: "missing_symbol", 15: "lost", 16: "reset_required", 18: "driver_mismatch",
+    21: "no_data", 25: "not_supported", 26: "not_supported", 999: "unknown_error",
+}  # fmt: skip
+# What does not change while the driver stays loaded: such a call is not repeated.
+LASTING = frozenset({"not_supported", "no_permission", "missing_symbol", "whole_card", "switched_off"})
+# After these the card answers nothing more.
+DEAD = frozenset({"lost", "reset_required"})
+
+# nvmlFieldValue_t and nvmlSample_t, as nvidia-ml-py lays them out.
+FIELD_VALUE = struct.Struct("=IIqqIIQ")
+SAMPLE = struct.Struct("=QQ")
+_LAYOUTS = ((FIELD_VALUE, pynvml.c_nvmlFieldValue_t), (SAMPLE, pynvml.c_nvmlSample_t))
+if any(ours.size != ctypes.sizeof(theirs) for ours, theirs in _LAYOUTS):  # pragma: no cover
+    raise ImportError(
+        "nvidia-ml-py lays out nvmlFieldValue_t in an unknown way; install another version of it"
+    )
+
+Values = list["int | None"]
+Problems = MutableMapping[str, str]
+
+
+def reason_of(code: int) -> str:
+    """The word for an NVML return code."""
+    return _REASONS.get(code, "other_error")
+
+
+def bind(name: str) -> Callable[..., int] | None:
+    """A function of the loaded library, or None where the library does not have it."""
+    try:
+        function: Callable[..., int] = pynvml.nvmlLib[name]
+    except AttributeError:
+        return None
+    return function
+
+
+def whole_number(kind: int, raw: int) -> int:
+    """A value of the union nvmlValue_t, whose bits are `raw`, as its type tells; doubles are cut to whole numbers."""
+    if kind in (1, 5):
+        raw &= 0xFFFF_FFFF
+        return raw - 2**32 if kind == 5 and raw & 0x8000_0000 else raw
+    if kind == 6:
+        return raw & 0xFFFF
+    if kind == 0:
+        return from_double(struct.unpack("=d", struct.pack("=Q", raw))[0])
+    return raw - 2**64 if kind == 4 and raw & 2**63 else raw
+
+
+def from_double(value: float) -> int:
+    """A count that NVML hands over as a double; -1, which no field allows, where it is none."""
+    return int(value) if 0 <= value < 2**64 else -1
+
+
+def put(values: Values, problems: Problems, place: int, field: Field, value: int) -> None:
+    """Keep a value that can be true; else note why it is none."""
+    reason = invalid(field, value)
+    if reason is None:
+        values[place] = value
+    else:
+        problems[field.name] = reason
+
+
+class Call:
+    """One function with its arguments, and what to do with the buffer that it filled."""
+
+    __slots__ = ("accepts", "arguments", "fields", "function", "take")
+
+    def __init__(
+        self,
+        function: Callable[..., int],
+        arguments: tuple[Any, ...],
+        take: Callable[[Values, Problems], None],
+        fields: tuple[Field, ...],
+        accepts: int = SUCCESS,
+    ) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.take = take
+        self.fields = fields
+        self.accepts = accepts
+
+
+def scalar(name: str, handle: Any, kind: Any, place: int, field: Field, *extra: Any) -> Call | None:
+    """A call that hands over one number, after `extra` arguments."""
+    function = bind(name)
+    if function is None:
+        return None
+    buffer = kind()
+    top, field_name = field.maximum, field.name
+
+    def take(values: Values, problems: Problems) -> None:
+        value = buffer.value
+        if value <= top:
+            values[place] = value
+        else:
+            problems[field_name] = invalid(field, value) or "out_of_range"
+
+    return Call(function, (handle, *extra, ctypes.byref(buffer)), take, (field,))
+
+
+def utilization(handle: Any, places: tuple[int, int], fields: tuple[Field, Field]) -> Call | None:
+    """GPU and memory utilisation."""
+    function = bind("nvmlDeviceGetUtilizationRates")
+    if function is None:
+        return None
+    buffer = pynvml.c_nvmlUtilization_t()
+    gpu, memory = places
+
+    def take(values: Values, problems: Problems) -> None:
+        put(values, problems, gpu, fields[0], buffer.gpu)
+        put(values, problems, memory, fields[1], buffer.memory)
+
+    return Call(function, (handle, ctypes.byref(buffer)), take, fields)
+
+
+def memory(handle: Any, version: int, place: int, field: Field) -> Call | None:
+    """Memory in use; a figure above the card's own total is none."""
+    function = bind("nvmlDeviceGetMemoryInfo_v2" if version == 2 else "nvmlDeviceGetMemoryInfo")
+    if function is None:
+        return None
+    if version == 2:
+        buffer = pynvml.c_nvmlMemory_v2_t()
+        buffer.version = pynvml.nvmlMemory_v2
+    else:
+        buffer = pynvml.c_nvmlMemory_t()
+
+    def take(values: Values, problems: Problems) -> None:
+        used = buffer.used
+        if used > buffer.total:
+            problems[field.name] = invalid(field, used) or "out_of_range"
+        else:
+            put(values, problems, place, field, used)
+
+    return Call(function, (handle, ctypes.byref(buffer)), take, (field,))
+
+
+def processes(handle: Any, place: int, field: Field) -> Call | None:
+    """How many compute processes there are: the call is asked for the size of its list only."""
+    for name in ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"):
+        function = bind(name)
+        if function is not None:
+            break
+    else:
+        return None
+    buffer = ctypes.c_uint(0)
+
+    def take(values: Values, problems: Problems) -> None:
+        put(values, problems, place, field, buffer.value)
+        buffer.value = 0
+
+    return Call(function, (handle, ctypes.byref(buffer), None), take, (field,), INSUFFICIENT_SIZE)
+
+
+def temperature(handle: Any, place: int, field: Field) -> Call | None:
+    """The newer of the two calls; the older is in nvml.h only for compatibility."""
+    function = bind("nvmlDeviceGetTemperatureV")
+    if function is None or not hasattr(pynvml, "c_nvmlTemperature_v1_t"):
+        return None
+    buffer = pynvml.c_nvmlTemperature_v1_t()
+    buffer.version = pynvml.nvmlTemperature_v1
+    buffer.sensorType = pynvml.NVML_TEMPERATURE_GPU
+
+    def take(values: Values, problems: Problems) -> None:
+        put(values, problems, place, field, buffer.temperature)
+
+    return Call(function, (handle, ctypes.byref(buffer)), take, (field,))
