@@ -22,6 +22,11 @@ from slurm_trace.store.lock import WAIT_S, writer_lock
 BUSY_S = 10
 """How long SQLite waits for another process's transaction."""
 
+_CONNECT: dict[str, dict[str, str]] = {
+    # Whatever the server is set to: never cut a value to what fits, never make a NULL 0.
+    "mariadb": {"sql_mode": "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"},
+    "postgresql": {"client_encoding": "UTF8"},
+}
 _EXTRA = {"postgresql": "postgresql", "mariadb": "mariadb"}
 
 
@@ -157,6 +162,7 @@ def _upgrade(store: Store, *, create: bool, wait_s: float) -> None:
             raise EnvironmentProblem(f"{store.url} holds no store; create it with `slurm-trace store init`")
         _refuse_unknown(store, revision)
         if revision != models.REVISIONS[-1]:
+            _refuse_narrow_encoding(connection)
             # Alembic takes a fifth of a second to import, and only a new or an old store needs it.
             from slurm_trace.store.migrate import upgrade_schema
 
@@ -169,6 +175,17 @@ def _refuse_unknown(store: Store, revision: str | None) -> None:
         raise EnvironmentProblem(
             f"{store.url} was written by a newer slurm-trace (schema {revision}); upgrade slurm-trace"
         )
+
+
+def _refuse_narrow_encoding(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        with connection.begin():
+            encoding = connection.execute(text("SHOW server_encoding")).scalar()
+        if encoding != "UTF8":
+            raise EnvironmentProblem(
+                f"the database is encoded in {encoding}, which cannot hold every name; "
+                "create it with ENCODING 'UTF8' TEMPLATE template0"
+            )
 
 
 def _connect_file(path: Path, *, create: bool) -> Store:
@@ -223,7 +240,9 @@ def _connect_server(url: URL) -> Store:
     server = url.get_backend_name()
     try:
         # An import must see what another one committed while it waited for the lock.
-        engine = create_engine(url, poolclass=NullPool, isolation_level="READ COMMITTED")
+        engine = create_engine(
+            url, poolclass=NullPool, isolation_level="READ COMMITTED", connect_args=_CONNECT[server]
+        )
     except (ModuleNotFoundError, NoSuchModuleError) as error:
         raise EnvironmentProblem(
             f"{error}: the driver for {server} is missing; pip install 'slurm-trace[{_EXTRA[server]}]'"

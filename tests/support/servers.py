@@ -27,12 +27,12 @@ class Server:
     url: str
     admin_database: str
 
-    def create_database(self, name: str) -> str:
+    def create_database(self, name: str, options: str = "") -> str:
         """Make an empty database; its URL as a user would write it."""
         with contextlib.closing(
             create_engine(f"{self.url}/{self.admin_database}", isolation_level="AUTOCOMMIT").connect()
         ) as connection:
-            connection.execute(text(f"CREATE DATABASE {name}"))
+            connection.execute(text(f"CREATE DATABASE {name} {options}"))
         return f"{self.url.replace('+psycopg', '').replace('+pymysql', '')}/{name}"
 
 
@@ -105,7 +105,8 @@ def mariadb() -> Iterator[Server]:
         command = [
             programs["mariadbd"], "--no-defaults", "--user=mysql", data, f"--socket={folder}/s.sock",
             f"--pid-file={folder}/pid", "--bind-address=127.0.0.1", f"--port={port}",
-            "--innodb-flush-log-at-trx-commit=0",
+            "--innodb-flush-log-at-trx-commit=0", "--sql-mode=", "--collation-server=latin1_swedish_ci",
+            "--character-set-server=latin1",
         ]  # fmt: skip
         with _running(command, folder, signal.SIGTERM) as process:
             server = Server(f"mariadb+pymysql://root@127.0.0.1:{port}", "mysql")

@@ -230,7 +230,7 @@ def test_killed_while_reading(call, tmp_path):
         "a.txt",
     ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    for victim in ("child", "parent"):
+    for victim in ("child", "parent", "interrupt"):
         process = subprocess.Popen(
             command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
         )
@@ -242,9 +242,11 @@ def test_killed_while_reading(call, tmp_path):
             and process.poll() is None
         ):
             time.sleep(0.005)
-        os.kill(int(found[0]) if victim == "child" else process.pid, signal.SIGKILL)
+        sent = signal.SIGINT if victim == "interrupt" else signal.SIGKILL
+        os.kill(int(found[0]) if victim == "child" else process.pid, sent)
         _, err = process.communicate(timeout=60)
-        assert process.returncode == (4 if victim == "child" else -9)
+        assert process.returncode == (-9 if victim == "parent" else 4)
+        assert b"Traceback" not in err
         if victim == "child":
             assert err.decode().count("\n") == 1
             assert "was killed" in err.decode()
