@@ -71,7 +71,7 @@ _WORD = r"[^\s|]*"
 _TIME = r"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:Z|[+-]\d\d:?\d\d)?|\d{9,10}|0|[A-Za-z/()]*)"
 _SPAN = r"(?:(?:\d+-)?(?:\d+:)?\d+:\d+(?:\.\d+)?|\d+|INVALID|UNLIMITED|Partition_Limit|)"
 _COUNT = r"(?:\d+(?:\.\d+)?[KMGTP]?|)"
-_TRES = r"(?:[A-Za-z0-9_/:.\-]+=[^,=]*(?:,[A-Za-z0-9_/:.\-]+=[^,=]*)*|)"
+_TRES = r"(?:[^,=\s]+=[^,=]*(?:,[^,=\s]+=[^,=]*)*|\(null\)|)"
 _JOB = r"\d+(?:_(?:\d+|\[[^\]]*\]?))?(?:\+\d+)?(?:\.\S+)?"
 
 #: What a cell of a column looks like (of free text: how it begins); used to find the columns again in a line that has

@@ -53,7 +53,6 @@ def job_cells(job: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
         "account": _text(job.get("account")),
         "partition": _text(job.get("partition")),
         "state": word,
-        "submit": _digits(times.get("submission")),
         "start": _digits(times.get("start")),
         "end": _digits(times.get("end")),
         "elapsed_raw": _digits(times.get("elapsed")),
@@ -64,6 +63,8 @@ def job_cells(job: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
         "alloc_tres": resources,
         "work_dir": _text(job.get("working_directory")),
     }
+    if (submitted := _digits(times.get("submission"))) != "":
+        cells["submit"] = submitted
     if "sluid" in job:
         cells["sluid"] = _text(job.get("sluid"))
     return cells, flags

@@ -72,7 +72,11 @@ class LineReader:
                 last += 1
                 if raws[last - 1].strip():
                     end = last
-        return end if sum(map(len, raws[i:end])) <= MAX_JOINED_BYTES else 0
+        if sum(map(len, raws[i:end])) > MAX_JOINED_BYTES:
+            return 0
+        # What is a record without its first lines is one without them: these are the rest of something else.
+        later = range(i + 1, end) if sum(gaps[i + 1 : end]) >= self._gaps else ()
+        return 0 if any(self._try(raws[k:end], 0) is not None for k in later) else end
 
     def _try(self, raws: list[bytes], line: int) -> ReadRow | None:
         """One record made of these lines, or None."""
@@ -84,14 +88,10 @@ class LineReader:
             flags.add("line_joined")
         row: dict[str, str] | None
         if len(pieces) == self._layout.width:
-            row = self._layout.row(pieces)
+            row = None if self._layout.trailing and pieces[-1] else self._layout.row(pieces)
         else:
-            ends_as_with_p = len(pieces) == self._layout.width + 1 and pieces[-1] == ""
-            if ends_as_with_p and not self._layout.runs_over:
-                row = self._layout.row(pieces)
-            else:
-                row = realign(pieces, self._layout)
-                flags.add("line_realigned")
+            row = realign(pieces, self._layout)
+            flags.add("line_realigned")
         if row is None:
             return None
         result = self._reader.read(row, line, raw, flags)

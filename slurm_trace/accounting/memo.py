@@ -11,7 +11,7 @@ T = TypeVar("T")
 #: Stands for a cell that only the row as a whole can judge. It equals nothing, itself included.
 ODD = math.nan
 
-_SIZE = 200_000
+_SIZE = 65_536
 
 
 class Memo(dict[str, T], Generic[T]):

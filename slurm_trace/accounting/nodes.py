@@ -20,7 +20,7 @@ _COMMA = re.compile(r",(?![^\[]*\])")
 _BRACKET = re.compile(r"\[([^\]]*)\]")
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16_384)
 def count_nodes(text: str) -> int:
     """How many nodes a list names.
 

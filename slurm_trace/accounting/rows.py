@@ -87,7 +87,7 @@ class RowReader:
     def _step(
         self, row: Row, ref: JobRef, raw_id: int | None, line: int, raw: bytes
     ) -> StepRecord | SkippedStep:
-        word = base_state(row["state"])[0] if row.get("state") else None
+        word = base_state(row["state"])[0] if "state" in row else None
         start, end = self._time(row, "start").latest, self._time(row, "end").latest
         if raw_id is None:
             return SkippedStep(line)
@@ -158,7 +158,7 @@ class RowReader:
 
     def _state(self, row: Row, flags: set[str]) -> tuple[str, int | None, bool]:
         text = row.get("state")
-        word, cancelled_by = base_state(text) if text else ("UNKNOWN", None)
+        word, cancelled_by = ("UNKNOWN", None) if text is None else base_state(text)
         known = word in KNOWN_STATES
         if not known:
             flags.add("state_unknown")
@@ -175,6 +175,8 @@ class RowReader:
         return True
 
     def _run_times(self, row: Row, word: str, flags: set[str]) -> _Times:
+        if not row.get("submit", "?").strip():
+            raise ValueError("Submit is empty, which sacct never leaves it")
         submit, start, end = self._time(row, "submit"), self._time(row, "start"), self._time(row, "end")
         moments = (submit, start, end)
         if self._flag_zone and any(moment.local for moment in moments):
@@ -222,8 +224,8 @@ def number_rows(keys: list[int], raws: list[bytes], seen: Counter[bytes]) -> Non
 def _identity(row: Row) -> tuple[JobRef, int | None]:
     """The shown id and the raw one; the raw one is taken from the shown one only where that is certain."""
     shown, raw = row.get("job_id"), row.get("job_id_raw")
-    ref = parse_job_id(shown if shown else raw or "")
-    if not raw:
+    ref = parse_job_id(raw or "" if shown is None else shown)
+    if raw is None:
         return ref, ref.raw
     number = parse_job_id(raw)
     if number.task is not None or number.tasks or number.het is not None:
@@ -306,7 +308,7 @@ def _never_started(row: Row, word: str, times: _Times, *, known: bool) -> bool:
         return unplaced and times.start == times.end
     if word == "PENDING":
         return True
-    if known and not is_final(word):
+    if (known and not is_final(word)) or times.elapsed_s:
         return False
     allocated = resources(row.get("alloc_tres"))
     return allocated == "" or (allocated is None and unplaced)

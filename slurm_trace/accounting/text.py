@@ -137,7 +137,10 @@ class _Reading:
             end = data.find(b"\n", at)
             end = len(data) if end < 0 else end
             layout = header_layout(decode(data[start:end])[0].removesuffix("\r"), None)
-            if layout is not None and layout.names != self._layout.names:
+            if layout is not None and (layout.names, layout.trailing) != (
+                self._layout.names,
+                self._layout.trailing,
+            ):
                 return start
             at = data.find(b"JobID", end)
         return None

@@ -26,12 +26,12 @@ LAST_MOMENT = 4_291_747_200
 LONGEST_RUN_S = 946_684_800
 
 _NOTHING = frozenset({"", "unknown", "none", "na", "n/a", "(null)", "null", "never", "invalid", "-"})
-_DIGITS = re.compile(r"-?\d{1,18}", re.ASCII)
+_EPOCH = re.compile(r"\d{9,10}|0|-\d{1,18}", re.ASCII)
 _CLOCK = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,]\d{1,9})?)? ?(Z|UTC|[+-]\d\d:?\d\d)?", re.ASCII
 )
 _DURATION = re.compile(r"(?:(\d{1,9})-)?(?:(?:(\d{1,9}):)?(\d{1,9}):)?(\d{1,12}(?:\.\d{1,9})?)", re.ASCII)
-_CACHE_SIZE = 100_000
+_CACHE_SIZE = 20_000
 
 
 class Moment(NamedTuple):
@@ -79,7 +79,7 @@ class TimeReader:
     def _parse(self, text: str) -> Moment:
         if text.lower() in _NOTHING:
             return NO_TIME
-        if _DIGITS.fullmatch(text):
+        if _EPOCH.fullmatch(text):
             return _in_range(int(text), int(text), local=False)
         match = _CLOCK.fullmatch(text)
         if match is None:
@@ -121,7 +121,7 @@ def _in_range(earliest: int, latest: int, *, local: bool, gap: bool = False) -> 
     return Moment(latest, earliest, local, shift)
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16_384)
 def parse_duration(text: str) -> int | None:
     """Whole seconds of `D-HH:MM:SS`, `HH:MM:SS`, `MM:SS.mmm` or plain seconds, rounded up.
 

@@ -59,7 +59,7 @@ class Tres:
     unreadable: tuple[str, ...]
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16_384)
 def parse_count(text: str) -> int:
     """A count with an optional suffix (`2`, `1.50K`), rounded up.
 
@@ -76,7 +76,7 @@ def parse_count(text: str) -> int:
     return count
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16_384)
 def parse_tres(text: str | None) -> Tres:
     """Read AllocTRES (`billing=4,cpu=4,gres/gpu:a100=2,gres/gpu=2,mem=8G,node=1`).
 
@@ -122,7 +122,7 @@ def _add(gres: list[Gres], name: str, kind: str | None, value: str, part: str, u
         unreadable.append(part)
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16_384)
 def parse_gres(text: str | None, nodes: int) -> tuple[Gres, ...]:
     """Totals over all nodes of AllocGRES, which counts per node (`gpu:v100:4`, `gpu:2(IDX:0-1)`, `PER_NODE:gpu:8`).
 
@@ -136,7 +136,7 @@ def unreadable_gres(text: str | None) -> tuple[str, ...]:
     return _read_gres(text)[1]
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16_384)
 def _read_gres(text: str | None) -> tuple[tuple[Gres, ...], tuple[str, ...]]:
     if text is None or text.strip().lower() in _NOTHING:
         return (), ()

@@ -136,8 +136,6 @@ def test_an_unknown_parser_is_tried_and_said() -> None:
         (["COMPLETED", "COMPLETING"], "COMPLETED", False, "state_completing"),
         (["PENDING", "REQUEUED"], "REQUEUED", True, ""),
         (["PENDING", "RESIZING"], "RESIZING", True, ""),
-        ([], "UNKNOWN", False, "state_unknown"),
-        (None, "UNKNOWN", False, "state_unknown"),
     ],
 )
 def test_states(current: Any, word: str, final: bool, flags: str) -> None:
@@ -227,6 +225,8 @@ def test_numbers_no_database_takes(count: Any) -> None:
         {"steps": [5]},
         {"name": ["a"]},
         {"state": []},
+        {"state": {"current": []}},
+        {"state": {"current": None}},
         {"tres": {"allocated": [1]}},
     ],
 )

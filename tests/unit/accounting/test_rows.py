@@ -129,6 +129,9 @@ class TestNeverStarted:
         ).run
         assert not run.started
 
+    def test_what_has_run_time_has_started(self) -> None:
+        assert row(State="FAILED", Start="None", AllocTRES="").run.started
+
     def test_running_without_start_has_started(self) -> None:
         assert row(State="RUNNING", Start="Unknown", End="Unknown", AllocTRES="").run.started
 
@@ -209,7 +212,10 @@ class TestIdentity:
 
     def test_array_task_without_raw_id(self) -> None:
         reading = read_lines(
-            "JobID|State|Start", "30_5|COMPLETED|1751364010", "30_5.batch|COMPLETED|1751364010", "31|FAILED|1"
+            "JobID|State|Start",
+            "30_5|COMPLETED|1751364010",
+            "30_5.batch|COMPLETED|1751364010",
+            "31|FAILED|1751364010",
         )
         (rejected,) = reading.rejected
         assert (rejected.line, "JobIDRaw" in rejected.reason) == (2, True)
@@ -237,6 +243,11 @@ class TestIdentity:
         ({"UID": "9223372036854775807K"}, "no count"),
         ({"NNodes": "99999999999999999P"}, "too large"),
         ({"State": "17"}, "no job state"),
+        ({"State": ""}, "no job state"),
+        ({"Submit": ""}, "Submit is empty"),
+        ({"JobIDRaw": ""}, "no job id"),
+        ({"JobID": ""}, "no job id"),
+        ({"Start": "102"}, "Start"),
     ],
 )
 def test_rejected_with_a_reason(cells: dict[str, str], words: str) -> None:
