@@ -1,0 +1,179 @@
+"""The node side's own command: `slurm-trace-node run|status`, also as `python -m slurm_trace.node` and a zipapp."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from slurm_trace.errors import EnvironmentProblem, TraceError, UsageProblem
+from slurm_trace.node.clock import SystemClock
+from slurm_trace.node.config import NodeConfig, configure
+from slurm_trace.node.courier import Courier
+from slurm_trace.node.devices.base import DeviceSource
+from slurm_trace.node.lease import Lease, LeaseReader, read_boot_id
+from slurm_trace.node.log import Log, to_stderr, to_syslog
+from slurm_trace.node.open_lease import DAMAGED, OPEN, SEALED
+from slurm_trace.node.presence import announce, running, withdraw
+from slurm_trace.node.probe import Limits, Probe
+from slurm_trace.node.sampler import Sampler, Tools
+from slurm_trace.node.watchdog import Watchdog
+from slurm_trace.version import VERSION
+
+_STOP_S = 10.0
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The settings of `NodeConfig` as options."""
+    parser.add_argument(
+        "--config", type=Path, help="file of key=value lines (default /etc/slurm-trace/node.conf)"
+    )
+    parser.add_argument("--directory", help="directory of the hooks (default /run/slurm-trace)")
+    parser.add_argument("--spool", help="node-local directory of open spool files")
+    parser.add_argument("--outbox", help="where sealed spool files go; may be shared by nodes")
+    parser.add_argument("--source", help="nvml, amdsmi, or replay")
+    parser.add_argument("--replay", help="scenario file of the source replay")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; every error of ours becomes one line and an exit code."""
+    parser = argparse.ArgumentParser(
+        prog="slurm-trace-node", description="Passive sampler of a node's GPUs, one record per Slurm job."
+    )
+    parser.add_argument("--version", action="version", version=VERSION)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run_parser = commands.add_parser("run", help="follow the leases and sample the GPUs that they hold")
+    add_options(run_parser)
+    run_parser.add_argument(
+        "--interval-s", type=float, help="seconds between readings (default 1, at least 0.2)"
+    )
+    run_parser.add_argument(
+        "--chunk-s", type=float, help="seconds that a killed sampler may lose (default 60)"
+    )
+    run_parser.add_argument("--until-idle", action="store_true", help="end when no lease is open any more")
+    run_parser.add_argument("--syslog", action="store_true", help="messages go to syslog, not to stderr")
+    status_parser = commands.add_parser(
+        "status", help="show whether a sampler runs, and what lies in the spool"
+    )
+    add_options(status_parser)
+    given = vars(parser.parse_args(arguments))
+    command = given.pop("command")
+    try:
+        return run(given) if command == "run" else status(given)
+    except TraceError as error:
+        sys.stderr.write(f"slurm-trace-node: {error}\n")
+        return error.exit_code
+
+
+def run(given: dict[str, Any]) -> int:
+    """Serve leases until SIGTERM, or until idle."""
+    until_idle, syslog_too = given.pop("until_idle", False), given.pop("syslog", False)
+    config = configure(given.pop("config", None), given)
+    write = to_syslog if syslog_too else to_stderr
+    for folder in (config.spool_folder, config.outbox_folder, config.sampler_folder):
+        _ensure(folder)
+    with _only_one(config.spool_folder) as alone:
+        if not alone:
+            if until_idle:
+                return 0
+            raise EnvironmentProblem(f"another sampler uses {config.spool_folder}; stop it first")
+        return _serve(config, write, until_idle)
+
+
+def _serve(config: NodeConfig, write: Callable[[str], None], until_idle: bool) -> int:
+    clock = SystemClock()
+    log = Log(time.monotonic, write)
+    watchdog = Watchdog()
+    limits = Limits(config.hang_s, config.open_s, config.ring_s)
+    probe = Probe(make_source(config), watchdog, clock, log, limits)
+    courier = Courier(config.spool_folder, config.outbox_folder, log.trouble)
+    reader = LeaseReader(config.leases_folder)
+    sampler = Sampler(
+        Tools(config, probe, clock, log, reader, courier, read_boot_id(), _minors_of(config, log))
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sampler.stop())
+
+    def is_over() -> bool:
+        withdraw(config.sampler_folder)
+        if not reader.scan().open:
+            return True
+        announce(config.sampler_folder)
+        return False
+
+    announce(config.sampler_folder)
+    try:
+        sampler.run(until_idle, is_over)
+    finally:
+        withdraw(config.sampler_folder)
+    if not courier.stop(_STOP_S):
+        log.say("some sealed spool files could not be delivered; the next start tries again")
+    if watchdog.stuck:
+        # The interpreter would wait for the driver's library, and that for the call that hangs.
+        os._exit(0)
+    return 0
+
+
+def make_source(config: NodeConfig) -> DeviceSource:
+    """The device source that the settings name, imported now."""
+    if config.source == "nvml":
+        from slurm_trace.node.devices.nvml import NvmlSource
+
+        return NvmlSource()
+    raise UsageProblem(f"source={config.source}: not built yet")
+
+
+def _minors_of(config: NodeConfig, log: Log) -> Callable[[Lease], dict[int, int] | None]:
+    return lambda lease: None
+
+
+def status(given: dict[str, Any]) -> int:
+    """Print what the sampler says of itself, and what lies in its directories. 1: no sampler runs."""
+    config = configure(given.pop("config", None), given)
+    pid = running(config.sampler_folder)
+    outbox = list(config.outbox_folder.glob("*.spool"))
+    lines = {
+        "running": pid or "no",
+        "open": _count(config.spool_folder, OPEN),
+        "undelivered": _count(config.spool_folder, SEALED),
+        "damaged": _count(config.spool_folder, DAMAGED),
+        "outbox": len(outbox),
+        "outbox_bytes": sum(path.stat().st_size for path in outbox),
+    }
+    for key, value in lines.items():
+        sys.stdout.write(f"{key}={value}\n")
+    with contextlib.suppress(OSError):
+        sys.stdout.write((config.sampler_folder / "status").read_text(encoding="utf-8"))
+    return 0 if pid else 1
+
+
+def _count(folder: Path, suffix: str) -> int:
+    return sum(1 for _ in folder.glob(f"*{suffix}"))
+
+
+def _ensure(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"{folder} cannot be made ({error.strerror}); create it for the sampler's user"
+        ) from None
+
+
+@contextlib.contextmanager
+def _only_one(folder: Path) -> Any:
+    """Whether this is the only sampler of a spool directory, for as long as it lasts."""
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield True
