@@ -19,21 +19,23 @@ esac
 [ "${#job}" -le 10 ] || job=''
 
 # run_within SECONDS COMMAND...: true if the command ended in time; otherwise it is killed.
-# The timer is a sleep that the command's end kills: the one child to wait for, in both cases, and none is left behind.
+# The timer is a sleep that the command's end kills; none outlives this. Not `wait`: in dash and busybox it never returns
+# where the caller has SIGCHLD blocked.
 run_within() {
-    sleep "$1" &
-    timer=$!
-    shift
-    (
-        trap 'kill -9 "$timer"' EXIT
-        "$@"
-    ) &
-    worker=$!
-    wait "$timer"
-    if [ $? -gt 128 ]; then
-        wait "$worker"
-        return 0
-    fi
+    worker=$(
+        (
+            shift
+            # The second word after the name in brackets is the parent, which has become the sleep.
+            read -r stat </proc/self/stat
+            stat=${stat##*) ? }
+            timer=${stat%% *}
+            trap 'kill -9 "$timer"' EXIT
+            "$@"
+        ) >/dev/null &
+        echo $!
+        exec sleep "$1"
+    )
+    [ $? -le 128 ] || return 0
     kill -9 "$worker"
     return 1
 }
@@ -90,7 +92,7 @@ read_config() {
 # Normally systemd-tmpfiles has made it at boot.
 make_directory() {
     [ -d "$directory" ] || mkdir -m 0755 "$directory"
-    mkdir -m 2750 "$leases" || trouble "cannot create $leases"
+    mkdir -m 2750 "$leases" || [ -d "$leases" ] || trouble "cannot create $leases"
     mkdir -m 0755 "$directory/sampler"
     chgrp slurm-trace "$leases" && chmod 2750 "$leases"
     chown slurm-trace "$directory/sampler"
