@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from support.cluster import Cluster, cluster, why_not
 from support.slurmdbd import Accounting, missing_programs, slurmdbd
 
 CAPTURE = Path(__file__).parents[1] / "fixtures" / "captures" / "2205"
@@ -20,4 +21,14 @@ def accounting() -> Iterator[Accounting]:
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
     with slurmdbd(CAPTURE / "slurm_acct_db.sql") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Cluster]:
+    """One whole Slurm for all tests that run jobs."""
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    with cluster() as running:
         yield running

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -48,6 +48,7 @@ from support.slurmdbd import PROGRAMS
 
 USERS = {"alice": 7001, "bob": 7002}
 ACCOUNTS = ("ml", "phys")
+UNDER_WAY = {"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED", "STOPPED"}
 HOOK_FILES = ("common.sh", "prolog", "epilog")
 
 
@@ -59,12 +60,29 @@ def why_not() -> str | None:
     return f"not installed: {', '.join(lacking)}" if lacking else None
 
 
-@dataclass(frozen=True)
-class Allocation:
-    """What the controller says that a job holds on one node; `gpus` are Slurm's indexes."""
+Gpus = tuple[str, ...] | None
+"""Slurm's indexes of a job's GPUs on a node; None if it asked for none."""
 
-    node: str
-    gpus: tuple[str, ...] | None
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a job as it has to be found again: how it ended, and what it held on each node."""
+
+    job: int
+    state: str
+    held: Mapping[str, Gpus]
+
+
+@dataclass
+class Gate:
+    """A job that says when it is up, and ends when it is let go."""
+
+    job: int
+    path: Path
+
+    def open(self) -> None:
+        """Let it go."""
+        self.path.unlink(missing_ok=True)
 
 
 @dataclass
@@ -73,7 +91,8 @@ class Cluster:
 
     root: Path
     name: str
-    submitted: list[int] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    _scripts: int = 0
     _slurmd: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -113,19 +132,33 @@ class Cluster:
 
     def sbatch(self, script: str, *options: str, user: str = "alice") -> int:
         """Submit a script of one or more lines; its (leading) job id."""
-        body = script if script.startswith("#!") else f"#!/bin/sh\n{script}\n"
-        fresh = self.jobs / f"script.{len(self.submitted)}"
-        fresh.write_text(body)
+        self._scripts += 1
+        fresh = self.jobs / f"script.{self._scripts}"
+        fresh.write_text(f"#!/bin/sh\n{script}\n")
         fresh.chmod(0o755)
         said = self.run("sbatch", "--parsable", "-o", f"{self.jobs}/%j.out", *options, str(fresh), user=user)
-        job = int(said.strip().split(";")[0])
-        self.submitted.append(job)
-        return job
+        return int(said.strip().split(";")[0])
+
+    def gated(self, *options: str, user: str = "alice", then: str = "") -> Gate:
+        """Submit a job that runs until its gate is opened, and wait until it is up."""
+        gate = self.jobs / f"gate.{self._scripts + 1}"
+        gate.touch()
+        script = f"echo up\nwhile [ -e {gate} ]; do sleep 0.1; done\n{then}"
+        job = self.sbatch(script, *options, user=user)
+        self.wait_until_up(job)
+        return Gate(job, gate)
+
+    def wait_until_up(self, job: int) -> None:
+        """Until a gated job's script has begun, so that its prologs are over."""
+        output = self.jobs / f"{job}.out"
+        log = self.root / "log" / "slurmctld.log"
+        wait_for(lambda: output.exists() and "up" in output.read_text(), f"job {job} to be up", log, 60)
 
     def states(self, *jobs: int) -> dict[int, str]:
-        """State of each run that the controller remembers, array tasks and het parts by their own ids."""
-        said = self.run("squeue", "-h", "-r", "-t", "all", "-o", "%A %T", "-j", ",".join(map(str, jobs)))
-        return {int(job): state for job, state in (line.split() for line in said.splitlines())}
+        """State of each job that the controller remembers, array tasks and het parts by their own ids."""
+        said = self.run("squeue", "-h", "-r", "-t", "all", "-o", "%A %F %T")
+        words = [line.split() for line in said.splitlines()]
+        return {int(own): state for own, first, state in words if int(own) in jobs or int(first) in jobs}
 
     def wait(self, job: int, *wanted: str, limit_s: float = 60) -> None:
         """Until a job is in one of these states."""
@@ -138,19 +171,16 @@ class Cluster:
 
     def wait_until_over(self, jobs: Collection[int], limit_s: float = 120) -> None:
         """Until none of the jobs waits, runs, or has an epilog that runs."""
-        under_way = {"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED", "STOPPED"}
+        wait_for(
+            lambda: not UNDER_WAY.intersection(self.states(*jobs).values()),
+            f"the end of jobs {sorted(jobs)[:9]}",
+            self.root / "log" / "slurmctld.log",
+            limit_s,
+        )
 
-        def over() -> bool:
-            said = self.run("squeue", "-h", "-r", "-t", "all", "-o", "%F %A %V %T")
-            words = [line.split() for line in said.splitlines()]
-            mine = [w for w in words if int(w[0]) in jobs or int(w[1]) in jobs]
-            return not any(w[-1] in under_way for w in mine)
-
-        wait_for(over, f"the end of {sorted(jobs)[:5]}…", self.root / "log" / "slurmctld.log", limit_s)
-
-    def allocations(self, job: int) -> tuple[Allocation, ...]:
-        """What a running job holds, as `scontrol show job -d` has it."""
-        found: list[Allocation] = []
+    def allocation(self, job: int) -> dict[str, Gpus]:
+        """What a running job holds on each node, as `scontrol show job -d` has it."""
+        found: dict[str, Gpus] = {}
         for nodes, gres in re.findall(
             r"^\s+Nodes=(\S+) CPU_IDs=\S+ Mem=\S+ GRES=(\S*)",
             self.run("scontrol", "show", "job", "-d", str(job)),
@@ -159,8 +189,8 @@ class Cluster:
             index = re.search(r"IDX:([0-9,-]+)\)", gres)
             gpus = tuple(_numbers(index[1])) if index else None
             names = self.run("scontrol", "show", "hostnames", nodes).split()
-            found += [Allocation(node, gpus) for node in names]
-        return tuple(sorted(found, key=lambda one: one.node))
+            found |= dict.fromkeys(names, gpus)
+        return found
 
     # Nodes.
 
@@ -280,6 +310,9 @@ def _make_directories(root: Path) -> None:
         os.mknod(root / "dev" / f"nvidia{minor}", 0o600 | stat.S_IFCHR, os.makedev(NVIDIA_MAJOR, minor))
     for node in NODES:
         (root / "slurmd" / node).mkdir()
+        # As systemd-tmpfiles makes them at boot.
+        for name in ("leases", "sampler"):
+            (root / "nodes" / node / name).mkdir(parents=True, mode=0o750)
 
 
 def _write_configuration(made: Cluster, ports: Ports, prolog_flags: str, extra: str) -> None:
