@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -16,7 +17,7 @@ from slurm_trace.store.bulk import NO_INTEGER
 from slurm_trace.store.engine import Store
 from slurm_trace.store.models import cluster, job_run
 
-CHUNK = 50_000
+CHUNK = 20_000
 LARGE = 200_000
 """From so many ids on a second process is worth what it costs to hand its half over."""
 
@@ -89,31 +90,39 @@ def load_runs(
 
 
 def _read(store: Store, query: Select[Any], columns: Sequence[Column[Any]], last: int) -> list[_Values]:
+    """Two processes take turns, chunk by chunk, so that neither holds more than it must."""
+    values = [_values_of(column) for column in columns]
+    chunks = [(first, min(first + CHUNK, last)) for first in range(0, last, CHUNK)]
+    read = partial(_read_chunks, store, query, columns)
     if last < LARGE:
-        return next(_read_part(store, query, columns, 0, last))
-    middle = last // 2
-    upper = in_child(partial(_read_part, store, query, columns, middle, last))
-    values = next(_read_part(store, query, columns, 0, middle))
-    for column, more in zip(values, next(upper), strict=True):
-        column.extend(more)
-    upper.close()
+        for part in read(chunks):
+            _extend(values, part)
+        return values
+    with closing(in_child(partial(read, chunks[1::2]))) as theirs:
+        for part in read(chunks[::2]):
+            _extend(values, part)
+            _extend(values, next(theirs, ()))
     return values
 
 
-def _read_part(
-    store: Store, query: Select[Any], columns: Sequence[Column[Any]], after: int, last: int
+def _extend(values: Sequence[_Values], part: Sequence[_Values]) -> None:
+    for column, more in zip(values, part, strict=bool(part)):
+        column.extend(more)
+
+
+def _read_chunks(
+    store: Store, query: Select[Any], columns: Sequence[Column[Any]], chunks: Sequence[tuple[int, int]]
 ) -> Generator[list[_Values]]:
-    """The runs whose ids lie in (after, last]; yielded once, as a child process does."""
-    values = [_values_of(column) for column in columns]
     part = query.where(job_run.c.id > bindparam("after"), job_run.c.id <= bindparam("upto"))
     with store.reading() as connection:
-        for first in range(after, last, CHUNK):
-            result = connection.execute(part, {"after": first, "upto": min(first + CHUNK, last)})
+        for after, upto in chunks:
+            values = [_values_of(column) for column in columns]
+            result = connection.execute(part, {"after": after, "upto": upto})
             # The driver's own tuples: a row object for each of a million runs would take as long as the rest.
             rows = cast(Any, result).cursor.fetchall()
             for column, more in zip(values, zip(*rows, strict=True), strict=bool(rows)):
                 column.add(more)
-    yield values
+            yield values
 
 
 def _selected(column: Column[Any]) -> Any:

@@ -49,8 +49,10 @@ def test_what_was_ingested_is_what_is_loaded(records):
         assert len(summary.rejected) == len(records) - len(fitting)
         allocations = load_allocations(store)
         frame = load_runs(store)
+        of_key = {(record.job_id_raw, record.run_key): record for record in fitting}
+        assert len(frame) == len(of_key)
         for number, row in enumerate(frame.itertuples(index=False)):
-            record = fitting[number]
+            record = of_key[row.job_id_raw, row.run_key]
             for name in set(RUN_COLUMNS) - {"run_id", "allocation"}:
                 value = getattr(row, name)
                 expected = getattr(record, name)
