@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import BigInteger, Boolean, Connection, Dialect, Table
 from sqlalchemy.exc import DBAPIError
 
-PARAMETERS = 5_000
-"""Values in one IN list: below the limits of every database, large enough to make the round trip cheap."""
+PARAMETERS = 900
+"""Values in one IN list: SQLite before 3.32 takes 999 a statement."""
 
 NO_INTEGER = -(2**63) + 1
 """Stands for NULL among integers: no value may be that small."""

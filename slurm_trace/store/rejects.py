@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, select, tuple_, update
 
 from slurm_trace.accounting.records import RejectedRow
-from slurm_trace.store.bulk import in_chunks, insert_rows
+from slurm_trace.store.bulk import PARAMETERS, in_chunks, insert_rows
 from slurm_trace.store.catalog import Ids
 from slurm_trace.store.fit import storable
 from slurm_trace.store.models import import_log, rejected_row
@@ -47,7 +47,7 @@ class Rejects:
             wanted[digest, self._seen[digest]] = row
             self._seen[digest] += 1
         again: list[dict[str, Any]] = []
-        for chunk in in_chunks(wanted, 500):
+        for chunk in in_chunks(wanted, PARAMETERS // 2):
             key = tuple_(rejected_row.c.digest, rejected_row.c.repetition)
             query = select(rejected_row.c.id, rejected_row.c.digest, rejected_row.c.repetition).where(
                 key.in_(chunk)

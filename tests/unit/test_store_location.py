@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event
 
-from slurm_trace.accounting.records import block_of
+from slurm_trace.accounting.records import RejectedRow, block_of
 from slurm_trace.errors import EnvironmentProblem, TraceError, UsageProblem
 from slurm_trace.store import engine, lock
 from slurm_trace.store.engine import open_store, upgrade_store
@@ -21,7 +21,8 @@ from slurm_trace.store.location import (
     refuse_network_file_system,
     shown,
 )
-from support.runs import ingest, run
+from slurm_trace.store.verdicts import StoredVerdict, save_verdicts
+from support.runs import ingest, run, step
 
 MOUNTS = r"""
 21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -222,6 +223,27 @@ def test_full_disk(tmp_path):
     event.remove(store.engine, "connect", limit)
     assert count_runs(store) == {"c": 1}
     ingest(store, run(2))
+
+
+def test_sqlite_of_an_older_system(tmp_path):
+    """Before 3.32 a statement took 999 values."""
+    store = open_store(str(tmp_path / "store"), create=True)
+
+    @event.listens_for(store.engine, "connect")
+    def limit(connection, record):
+        connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 999)
+
+    block = block_of(
+        [run(job * 1000) for job in range(3000)],
+        steps=[step(job * 7001, 1, 2) for job in range(1500)],
+        steps_skipped=1500,
+        rejected=[RejectedRow(i, "odd", str(i).encode()) for i in range(1500)],
+    )
+    for unchanged in (0, 3000):
+        assert ingest(store, block).unchanged == unchanged
+    numbers = [int(number) for number in load_runs(store)["run_id"]]
+    save_verdicts(store, [StoredVerdict(n, "t", "b", "a", "r", "e", None, "v", "v", 1) for n in numbers])
+    save_verdicts(store, [StoredVerdict(n, "t", "b", "a", "r", "e", "1", "v", "v", 2) for n in numbers])
 
 
 def test_lock_file_that_cannot_be_made(tmp_path):
