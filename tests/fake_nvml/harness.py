@@ -59,6 +59,11 @@ class FakeNvml:
         """How often a function of the library has been called in this process."""
         return int(self._library.fakenvml_calls(name.encode()))
 
+    def end(self) -> None:
+        """Leave nothing initialised behind, whatever failed."""
+        while pynvml.nvmlLib is not None and pynvml.nvmlLib.nvmlShutdown() == pynvml.NVML_SUCCESS:
+            pass
+
 
 def _clock_file() -> Path:
     """One file for the life of the process: the library maps it once."""

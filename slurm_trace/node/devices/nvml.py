@@ -20,9 +20,9 @@ from typing import Any
 
 import pynvml
 
-from slurm_trace.node.devices import nvml_calls as calls
+from slurm_trace.node.devices import codes
 from slurm_trace.node.devices.base import CounterRead, DeviceInfo, Reading, SourceInfo, XidEvent
-from slurm_trace.node.devices.nvml_device import NvmlDevice
+from slurm_trace.node.devices.nvml_device import NvmlDevice, Options
 from slurm_trace.node.errors import DeviceLost, SourceGone
 
 _NO_INSTANCE = 0xFFFF_FFFF
@@ -54,7 +54,7 @@ class NvmlSource:
             clock: Monotonic seconds; a given one for tests.
             pause: Waits for some seconds, at most 0.11, before the first GPM counters after `open`.
         """
-        self._options = {"gpm": gpm, "pcie_snapshot": pcie_snapshot, "clock": clock, "pause": pause}
+        self._options = Options(gpm, pcie_snapshot, clock, pause)
         self._info = SourceInfo("nvml")
         self._devices: dict[str, NvmlDevice] = {}
         self._infos: list[DeviceInfo] = []
@@ -172,7 +172,7 @@ class NvmlSource:
         except pynvml.NVMLError as problem:
             if problem.value == pynvml.NVML_ERROR_UNINITIALIZED:
                 raise
-            self._failed.append((index, calls.reason_of(problem.value)))
+            self._failed.append((index, codes.reason_of(problem.value)))
         except DeviceLost as problem:
             self._failed.append((index, problem.reason))
 
@@ -181,7 +181,7 @@ class NvmlSource:
         uuid: str = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index))
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         name: str = pynvml.nvmlDeviceGetName(handle)
-        device = NvmlDevice(uuid, name, handle, handle, **self._options)  # type: ignore[arg-type]
+        device = NvmlDevice(uuid, name, handle, handle, self._options)
         mig = _ask(pynvml.nvmlDeviceGetMigMode, handle)
         card = DeviceInfo(
             uuid,
@@ -209,7 +209,7 @@ class NvmlSource:
     def _find_instance(self, card: DeviceInfo, handle: Any, place: int, instance: Any) -> None:
         uuid: str = pynvml.nvmlDeviceGetUUID(instance)
         name: str = pynvml.nvmlDeviceGetName(instance)
-        device = NvmlDevice(uuid, name, instance, handle, **self._options)  # type: ignore[arg-type]
+        device = NvmlDevice(uuid, name, instance, handle, self._options)
         attributes = _ask(pynvml.nvmlDeviceGetAttributes, instance)
         self._devices[uuid] = device
         self._infos.append(
@@ -248,7 +248,7 @@ class NvmlSource:
 
 
 def _gone(problem: pynvml.NVMLError) -> SourceGone:
-    reason = calls.reason_of(problem.value)
+    reason = codes.reason_of(problem.value)
     remedy = _REMEDY.get(reason, "see the kernel log")
     return SourceGone(f"NVML does not start ({reason}): {remedy}", reason)
 

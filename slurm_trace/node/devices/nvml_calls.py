@@ -16,18 +16,10 @@ from slurm_trace.node.fields import Field, invalid
 
 SUCCESS = 0
 UNINITIALIZED = 1
+INVALID_ARGUMENT = 2
 NOT_FOUND = 6
 INSUFFICIENT_SIZE = 7
-
-_REASONS = {
-    1: "closed", 3: "not_supported", 4: "no_permission", 6: "not_found", 9: "driver_not_loaded", 10: "timeout",
-    12: "library_missing", 13: "missing_symbol", 15: "lost", 16: "reset_required", 18: "driver_mismatch",
-    21: "no_data", 25: "not_supported", 26: "not_supported", 999: "unknown_error",
-}  # fmt: skip
-# What does not change while the driver stays loaded: such a call is not repeated.
-LASTING = frozenset({"not_supported", "no_permission", "missing_symbol", "whole_card", "switched_off"})
-# After these the card answers nothing more.
-DEAD = frozenset({"lost", "reset_required"})
+NO_SUCH_FUNCTION = 13
 
 # nvmlFieldValue_t and nvmlSample_t, as nvidia-ml-py lays them out.
 FIELD_VALUE = struct.Struct("=IIqqIIQ")
@@ -38,13 +30,11 @@ if any(ours.size != ctypes.sizeof(theirs) for ours, theirs in _LAYOUTS):  # prag
         "nvidia-ml-py lays out nvmlFieldValue_t in an unknown way; install another version of it"
     )
 
+# nvmlValueType_t: unsigned long long.
+U64 = 3
+
 Values = list["int | None"]
 Problems = MutableMapping[str, str]
-
-
-def reason_of(code: int) -> str:
-    """The word for an NVML return code."""
-    return _REASONS.get(code, "other_error")
 
 
 def bind(name: str) -> Callable[..., int] | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pynvml
 
+from slurm_trace.node.devices import codes
 from slurm_trace.node.devices import nvml_calls as calls
 from slurm_trace.node.fields import GPM_FIELDS
 
@@ -33,7 +34,7 @@ class GpmReader:
     @property
     def supported(self) -> bool:
         """Whether it is worth asking."""
-        return self.status[_NAMES[0]] not in calls.LASTING
+        return self.status[_NAMES[0]] not in codes.LASTING
 
     def take(self, values: calls.Values, problems: calls.Problems, places: Mapping[str, int]) -> int:
         """Read all counters into `values`; returns NVML's code for the whole."""
@@ -54,7 +55,7 @@ class GpmReader:
         for place, field in enumerate(GPM_FIELDS.values()):
             metric = self._query.metrics[place]
             if metric.nvmlReturn != calls.SUCCESS:
-                problems[field.name] = calls.reason_of(metric.nvmlReturn)
+                problems[field.name] = codes.reason_of(metric.nvmlReturn)
             else:
                 calls.put(values, problems, places[field.name], field, calls.from_double(metric.value))
         return code
@@ -74,7 +75,7 @@ class GpmReader:
         support.version = pynvml.NVML_GPM_SUPPORT_VERSION
         code = query(self._handle, ctypes.byref(support))
         if code != calls.SUCCESS:
-            return calls.reason_of(code)
+            return codes.reason_of(code)
         if not support.isSupportedDevice:
             return "not_supported"
         self._get, self._metrics = get, metrics
@@ -82,12 +83,12 @@ class GpmReader:
         for sample in samples:
             code = alloc(ctypes.byref(sample))
             if code != calls.SUCCESS:
-                return calls.reason_of(code)
+                return codes.reason_of(code)
             self._samples.append(sample)
         code = get(self._handle, samples[0])
         if code != calls.SUCCESS:
             self.release()
-            return calls.reason_of(code)
+            return codes.reason_of(code)
         self._begun = self._clock()
         self._query = pynvml.c_nvmlGpmMetricsGet_t()
         self._query.version = pynvml.NVML_GPM_METRICS_GET_VERSION

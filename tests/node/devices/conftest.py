@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,16 @@ from fake_nvml.harness import FakeNvml
 
 
 @pytest.fixture
-def fake(tmp_path: Path) -> FakeNvml:
+def fake(tmp_path: Path) -> Iterator[FakeNvml]:
     """The library of a current driver."""
-    return FakeNvml(tmp_path)
+    library = FakeNvml(tmp_path)
+    yield library
+    library.end()
 
 
 @pytest.fixture
-def old(tmp_path: Path) -> FakeNvml:
+def old(tmp_path: Path) -> Iterator[FakeNvml]:
     """The library of a driver before R515."""
-    return FakeNvml(tmp_path, old_driver=True)
+    library = FakeNvml(tmp_path, old_driver=True)
+    yield library
+    library.end()
