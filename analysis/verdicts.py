@@ -18,6 +18,9 @@ RULED_OUT, NOT_RULED_OUT, INSUFFICIENT = "RULED_OUT", "NOT_RULED_OUT", "INSUFFIC
 VERDICTS = (NOT_RULED_OUT, INSUFFICIENT, RULED_OUT)
 """In the order in which reports list them."""
 
+LARGEST_MARGIN = 1000
+"""Beyond it nothing is ruled out anyway."""
+
 DEFAULT_MARGIN = Fraction(5, 100)
 """Room for what the ceilings leave out (units_left_out); a test of the registry shows that the rest fits in."""
 
@@ -61,14 +64,14 @@ def margin_of(text: str) -> Fraction:
     """A margin as given on the command line.
 
     Raises:
-        UsageProblem: It is no finite fraction of at least 0.
+        UsageProblem: It is no fraction from 0 to LARGEST_MARGIN.
     """
     try:
         value = Decimal(text)
     except InvalidOperation:
-        value = Decimal("NaN")
-    if not value.is_finite() or value < 0:
-        raise UsageProblem(f"margin {text!r}: give a fraction of at least 0, such as 0.05")
+        value = Decimal(-1)
+    if not value.is_finite() or not 0 <= value <= LARGEST_MARGIN or value.adjusted() < -LARGEST_MARGIN:
+        raise UsageProblem(f"margin {text[:60]!r}: give a fraction from 0 to {LARGEST_MARGIN}, such as 0.05")
     return Fraction(value)
 
 
