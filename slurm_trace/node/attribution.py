@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_trace.node.devices.base import DeviceInfo
@@ -31,14 +31,14 @@ def wants_devices(lease: Lease) -> bool:
 
 
 def attribute(
-    lease: Lease, devices: Sequence[DeviceInfo], minors: Mapping[int, int] | None = None
+    lease: Lease, devices: Sequence[DeviceInfo], order: Callable[[], Mapping[int, int] | None]
 ) -> Attribution:
     """Find the devices of a lease.
 
     Args:
         lease: What the hook wrote.
         devices: All of the node.
-        minors: Slurm's index → minor number, as gres.conf orders them; None where that is not known.
+        order: Gives Slurm's index → minor number, or None where that is not known; asked only where it is needed.
     """
     if not wants_devices(lease):
         return Attribution((), "none")
@@ -52,13 +52,14 @@ def attribute(
     if not indices or not all(index.isdigit() for index in indices):
         return everything
     cards = [device for device in devices if device.parent_uuid is None]
+    if len(set(indices)) == len(cards) and not any(card.mig_enabled for card in cards):
+        return Attribution(tuple(cards), "whole_node")
+    minors = order()
     if minors is not None:
         by_minor = {card.minor: card for card in cards if card.minor is not None and not card.mig_enabled}
         found = [by_minor.get(minors.get(int(index), -1)) for index in indices]
         if all(card is not None for card in found) and len(by_minor) == len(cards):
             return Attribution(tuple(card for card in found if card is not None), "gres")
-    if len(set(indices)) == len(cards) and not any(card.mig_enabled for card in cards):
-        return Attribution(tuple(cards), "whole_node")
     return everything
 
 

@@ -11,7 +11,7 @@ from slurm_trace.node.fields import RINGS
 
 DEFAULT_FILE = Path("/etc/slurm-trace/node.conf")
 FLOOR_S = 0.2
-SOURCES = ("nvml", "amdsmi", "replay")
+SOURCES = ("nvml", "replay")
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,7 @@ def configure(file: Path | None, given: Mapping[str, str | float | None]) -> Nod
 
 
 def _with(config: NodeConfig, values: Mapping[str, str | float]) -> NodeConfig:
-    types: dict[str, type[str] | type[float]] = {
-        f.name: type(getattr(config, f.name)) for f in fields(config)
-    }
+    types: dict[str, type[str | float]] = {f.name: type(getattr(config, f.name)) for f in fields(config)}
     changed: dict[str, str | float] = {}
     for key, value in values.items():
         if key not in types:

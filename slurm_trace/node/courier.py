@@ -88,7 +88,8 @@ class Courier:
 
     def deliver_all(self) -> bool:
         """Deliver in the caller's own thread; false if something stays."""
-        return all([self._try(sealed) for sealed in sorted(self._folder.glob(f"*{SEALED}"))])
+        delivered = [self._try(sealed) for sealed in sorted(self._folder.glob(f"*{SEALED}"))]
+        return all(delivered)
 
     def _try(self, sealed: Path) -> bool:
         try:

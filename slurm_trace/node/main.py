@@ -17,7 +17,8 @@ from slurm_trace.errors import EnvironmentProblem, TraceError, UsageProblem
 from slurm_trace.node.clock import SystemClock
 from slurm_trace.node.config import NodeConfig, configure
 from slurm_trace.node.courier import Courier
-from slurm_trace.node.devices.base import DeviceSource
+from slurm_trace.node.devices.base import DeviceInfo, DeviceSource
+from slurm_trace.node.gres import read_order
 from slurm_trace.node.lease import Lease, LeaseReader, read_boot_id
 from slurm_trace.node.log import Log, to_stderr, to_syslog
 from slurm_trace.node.open_lease import DAMAGED, OPEN, SEALED
@@ -95,9 +96,8 @@ def _serve(config: NodeConfig, write: Callable[[str], None], until_idle: bool) -
     probe = Probe(make_source(config), watchdog, clock, log, limits)
     courier = Courier(config.spool_folder, config.outbox_folder, log.trouble)
     reader = LeaseReader(config.leases_folder)
-    sampler = Sampler(
-        Tools(config, probe, clock, log, reader, courier, read_boot_id(), _minors_of(config, log))
-    )
+    tools = Tools(config, probe, clock, log, reader, courier, read_boot_id(), slurm_order(config, log))
+    sampler = Sampler(tools)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sampler.stop())
 
@@ -122,16 +122,34 @@ def _serve(config: NodeConfig, write: Callable[[str], None], until_idle: bool) -
 
 
 def make_source(config: NodeConfig) -> DeviceSource:
-    """The device source that the settings name, imported now."""
-    if config.source == "nvml":
-        from slurm_trace.node.devices.nvml import NvmlSource
+    """The device source that the settings name; what it needs is imported now."""
+    if config.source == "replay":
+        from slurm_trace.node.devices.replay import replay
 
-        return NvmlSource()
-    raise UsageProblem(f"source={config.source}: not built yet")
+        if not config.replay:
+            raise UsageProblem("source=replay: name the scenario or trace with --replay FILE")
+        return replay(Path(config.replay))
+    from slurm_trace.node.devices.nvml import NvmlSource
+
+    return NvmlSource()
 
 
-def _minors_of(config: NodeConfig, log: Log) -> Callable[[Lease], dict[int, int] | None]:
-    return lambda lease: None
+def slurm_order(
+    config: NodeConfig, log: Log
+) -> Callable[[Lease, Sequence[DeviceInfo]], dict[int, int] | None]:
+    """Answers what minor numbers Slurm's indices mean; gres.conf is read for every lease, for it may change."""
+
+    def minors(lease: Lease, devices: Sequence[DeviceInfo]) -> dict[int, int] | None:
+        order = read_order(config.gres_conf, lease.node)
+        cards = sorted((d for d in devices if d.parent_uuid is None), key=lambda device: device.index)
+        found = order.resolve([card.minor for card in cards])
+        if found is None:
+            log.trouble(
+                "gres", f"Slurm's order of the GPUs cannot be told from {config.gres_conf}: {order.reason}"
+            )
+        return found
+
+    return minors
 
 
 def status(given: dict[str, Any]) -> int:

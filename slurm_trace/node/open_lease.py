@@ -29,6 +29,14 @@ def open_path(folder: Path, stem: str, part: int) -> Path:
     return folder / f"{stem}.{part}{OPEN}"
 
 
+def first_free_part(folder: Path, stem: str) -> int:
+    """The number of a new file's part: 0, unless a file that could not be resumed is in the way."""
+    part = 0
+    while open_path(folder, stem, part).exists():
+        part += 1
+    return part
+
+
 def sealed_name(meta: Mapping[str, MetaValue]) -> str:
     """The name of a closed file until its hash is known, from which the courier makes the final one."""
     parts = (
@@ -103,8 +111,9 @@ class OpenLease:
         covered = writer.covered()
         for device in known:
             last = covered.get(device.uuid, found.from_ns)
+            why = reason if device.uuid in covered else str(meta.get("first_gap") or reason)
             found._written[device.uuid] = last
-            found._coverage[device.uuid] = Coverage(device.uuid, last, reason, late_ns)
+            found._coverage[device.uuid] = Coverage(device.uuid, last, why, late_ns)
         return found
 
     @property
@@ -115,7 +124,7 @@ class OpenLease:
     def attribute(self, devices: Sequence[DeviceInfo], how: str, reason: str) -> None:
         """Say which devices the lease holds; since the begin of the part they have a gap, for `reason`."""
         self.attribution = how
-        self._begin = {**self._begin, "attribution": how}
+        self._begin = {**self._begin, "attribution": how, "first_gap": reason}
         for device in devices:
             self.devices[device.uuid] = device
             self._coverage[device.uuid] = Coverage(device.uuid, self.from_ns, reason, self._late_ns)

@@ -60,6 +60,7 @@ class Probe:
         self._limits = limits
         self._open = False
         self._held = False
+        self._opened_ns = 0
         self._down: dict[str, str] = {}
         self._retry_s = _FIRST_RETRY_S
         self._retry_at_ns = 0
@@ -85,7 +86,7 @@ class Probe:
             return False
         found = self._ask([(DRIVER, self._open_source)], self._limits.open_s)[0]
         if isinstance(found, list):
-            self._open = True
+            self._open, self._opened_ns = True, self._clock.mono_ns()
             self.devices = {device.uuid: device for device in found}
             self._down = {}
             for index, reason in self._source.info.failed:
@@ -113,19 +114,14 @@ class Probe:
 
     def revive(self, wanted: Iterable[str]) -> bool:
         """Open the source again if some of `wanted` were lost and it is time to look for them; true if it was."""
-        for uuid in wanted:
-            if self._open and uuid not in self.devices:
-                self._down.setdefault(uuid, "not_found")
-        if not self._open or not self._down or self._clock.mono_ns() < self._retry_at_ns:
+        if not self._open or not any(uuid in self._down for uuid in wanted):
             return False
-        if self._caller.stuck:
+        if self._clock.mono_ns() < self._retry_at_ns or self._caller.stuck:
             return False
         self._later()
         self._shut("lost")
-        retry_at_ns, self._retry_at_ns = self._retry_at_ns, 0
-        opened = self.open()
-        self._retry_at_ns = max(retry_at_ns, self._retry_at_ns)
-        return opened
+        self._retry_at_ns = 0
+        return self.open()
 
     def read(self, uuids: Sequence[str]) -> dict[str, Sample | str]:
         """A reading of each device, or the reason why there is none."""
@@ -211,6 +207,9 @@ class Probe:
         """Results of calls, or the reason why there is none; devices that are lost are not asked."""
         if not self._open:
             return [self.because] * len(calls)
+        for uuid, _ in calls:
+            if uuid not in self.devices:
+                self._give_up(uuid, "not_found")
         down = dict(self._down)
         answers = iter(self._ask([call for call in calls if call[0] not in down], self._limits.hang_s))
         found = []
@@ -227,10 +226,7 @@ class Probe:
             self._later()
             self._shut(reason)
         elif isinstance(error, DeviceLost):
-            if uuid not in self._down:
-                self._retry_at_ns = self._clock.mono_ns() + int(_FIRST_RETRY_S * 1e9)
-                self._retry_s = _FIRST_RETRY_S
-            self._down[uuid] = reason
+            self._give_up(uuid, reason)
         self._log.trouble(f"{uuid} {reason}", f"{uuid} gives no reading ({reason}): {error}")
         return reason
 
@@ -241,6 +237,16 @@ class Probe:
         self._calls = {}
         self.forget_rings()
         self.let_go()
+
+    def _give_up(self, uuid: str, reason: str) -> None:
+        """Ask a device no more until the driver was opened again; soon, if it held for a while, else later."""
+        if uuid in self._down:
+            return
+        self._down[uuid] = reason
+        now = self._clock.mono_ns()
+        if now - self._opened_ns > 2 * _LAST_RETRY_S * 1e9:
+            self._retry_s = _FIRST_RETRY_S
+        self._retry_at_ns = max(self._retry_at_ns, now + int(self._retry_s * 1e9))
 
     def _later(self) -> None:
         self._retry_at_ns = self._clock.mono_ns() + int(self._retry_s * 1e9)

@@ -16,13 +16,14 @@ from slurm_trace.node.attribution import attribute, wants_devices
 from slurm_trace.node.clock import Clock
 from slurm_trace.node.config import NodeConfig
 from slurm_trace.node.courier import Courier
+from slurm_trace.node.devices.base import DeviceInfo
 from slurm_trace.node.fields import SAMPLE_NAMES
 from slurm_trace.node.lease import SEALED_SUFFIX, Lease, LeaseEnd, LeaseReader, LeaseScan, mark_sealed
 from slurm_trace.node.log import Log
-from slurm_trace.node.open_lease import DAMAGED, OPEN, OpenLease, facts, seal
+from slurm_trace.node.open_lease import DAMAGED, OPEN, OpenLease, facts, first_free_part, seal
 from slurm_trace.node.probe import Probe
 from slurm_trace.node.spool import MS, Event, MetaValue
-from slurm_trace.node.spool_writer import SpoolFailed, SpoolWriter
+from slurm_trace.node.spool_writer import SpoolDamaged, SpoolFailed, SpoolWriter
 from slurm_trace.node.usage import own_usage
 from slurm_trace.version import VERSION
 
@@ -77,7 +78,7 @@ class Tools:
     reader: LeaseReader
     courier: Courier
     boot_id: str
-    minors: Callable[[Lease], dict[int, int] | None] = field(default=lambda lease: None)
+    minors: Callable[[Lease, Sequence[DeviceInfo]], dict[int, int] | None] = lambda *_: None
 
 
 class Sampler:
@@ -196,12 +197,16 @@ class Sampler:
                 if closed not in ("stop", "part"):
                     self._mark(stem)
                 writer = None
-        except (SpoolFailed, OSError, KeyError) as error:
-            self._log.trouble(
-                "damaged", f"{path.name} cannot be resumed ({error}); kept as {path.name}{DAMAGED}"
-            )
+        except SpoolDamaged as error:
+            kept = path.with_name(path.name + DAMAGED)
+            self._log.trouble("damaged", f"{path.name} cannot be resumed ({error}); kept as {kept.name}")
             with contextlib.suppress(OSError):
-                path.replace(path.with_name(path.name + DAMAGED))
+                path.replace(kept)
+            return None
+        except (SpoolFailed, OSError) as error:
+            self._log.trouble(
+                "resume", f"{path.name} cannot be resumed now ({error}); the next start tries again"
+            )
             return None
         return writer
 
@@ -293,14 +298,16 @@ class Sampler:
             "version": VERSION,
             "clock": "CLOCK_BOOTTIME",
         }
-        log = OpenLease(self._config.spool_folder, lease.stem, meta, from_ns, self._late_ns)
+        part = first_free_part(self._config.spool_folder, lease.stem)
+        log = OpenLease(self._config.spool_folder, lease.stem, meta, from_ns, self._late_ns, part)
         log.clock(now, self._clock.wall_ns())
         return _Kept(log, lease, now, now, from_ns, wants)
 
     def _attribute(self, kept: _Kept, lease: Lease) -> None:
         if not self._probe.is_open:
             return
-        found = attribute(lease, list(self._probe.devices.values()), self._minors(lease))
+        devices = list(self._probe.devices.values())
+        found = attribute(lease, devices, lambda: self._minors(lease, devices))
         reason = "sampler_down" if self._starting else "before_first_read"
         kept.log.attribute(found.devices, found.how, reason)
         if found.how == "ambiguous":
@@ -380,19 +387,19 @@ class Sampler:
             "version": VERSION,
             "interval_ms": self._interval_ns // MS,
         }
-        return _Kept(
-            OpenLease(self._config.spool_folder, end.stem, meta, at, self._late_ns), None, now, now, at, False
-        )
+        part = first_free_part(self._config.spool_folder, end.stem)
+        log = OpenLease(self._config.spool_folder, end.stem, meta, at, self._late_ns, part)
+        return _Kept(log, None, now, now, at, False)
 
     # Readings
 
     def _tick(self, now: int) -> None:
         if now - self._tick_at_ns > self._interval_ns:
             self._late_ticks += 1
-        self._read(list(self._owners))
         for xid in self._probe.xids():
             detail = f"{xid.code} {xid.gpu_instance if xid.gpu_instance is not None else ''}".strip()
             self._event(self._concerned(xid.uuid), xid.uuid, "xid", detail)
+        self._read(list(self._owners))
         now = self._clock.mono_ns()
         missed = max(0, (now - self._tick_at_ns) // self._interval_ns)
         self._tick_at_ns += (missed + 1) * self._interval_ns

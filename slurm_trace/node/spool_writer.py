@@ -33,12 +33,17 @@ from slurm_trace.node.spool import (
 
 _COLUMNS = {"sample_columns": json.dumps(SAMPLE_COLUMNS), "ring_columns": json.dumps(RING_COLUMNS)}
 _RECOGNISED: dict[str, MetaValue] = {"format": FORMAT, **_COLUMNS, "counters": ",".join(COUNTER_NAMES)}
+_NEEDED = frozenset({"format", "part", "from_ns", "lease.job_id", "lease.moment", "lease.boot_id"})
 # A lease that holds devices grows; one that holds none should stay as small as SQLite allows.
 _PAGE_BYTES, _SMALL_PAGE_BYTES = 4096, 1024
 
 
 class SpoolFailed(Exception):
     """Nothing of this flush was written: no space, no permission, a broken disk."""
+
+
+class SpoolDamaged(Exception):
+    """The file is none that this program wrote, or no longer."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +87,8 @@ class SpoolWriter:
             SpoolFailed: It cannot be written.
         """
         try:
-            for leftover in (path, path.with_name(path.name + "-wal")):
-                leftover.unlink(missing_ok=True)
+            # The log of a file that is no more would be taken for this one's.
+            path.with_name(path.name + "-wal").unlink(missing_ok=True)
             connection = _connect(path, _PAGE_BYTES if devices else _SMALL_PAGE_BYTES)
         except (sqlite3.Error, OSError) as error:
             raise SpoolFailed(f"{path}: {error}") from None
@@ -104,16 +109,24 @@ class SpoolWriter:
         """Open a file that a killed sampler left; None where nothing had been written to it yet.
 
         Raises:
-            SpoolFailed: It is damaged, or cannot be read.
+            SpoolDamaged: It cannot be resumed, ever.
+            SpoolFailed: It cannot be read now.
         """
         try:
             connection = _connect(path, _PAGE_BYTES)
             if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 connection.close()
                 return None
-            return cls(path, connection)
+            writer = cls(path, connection)
+            missing = _NEEDED - set(writer.meta)
+        except sqlite3.OperationalError as error:
+            raise SpoolFailed(str(error)) from None
         except sqlite3.Error as error:
-            raise SpoolFailed(f"{path}: {error}") from None
+            raise SpoolDamaged(str(error)) from None
+        if missing:
+            writer.close()
+            raise SpoolDamaged(f"no {min(missing)} in it")
+        return writer
 
     @property
     def meta(self) -> dict[str, MetaValue]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -48,8 +49,12 @@ class FakeClock:
 
 def card(number: int, **facts: object) -> DeviceInfo:
     """One of eight alike cards; minor numbers run the other way round."""
-    info = DeviceInfo(f"GPU-{number}", "NVIDIA H100 80GB HBM3", number, 7 - number, f"00000000:0{number}:00.0")
-    return replace(info, max_sm_mhz=1980, max_mem_mhz=2619, capability={"ring:utilization_pct": "ok"}, **facts)  # type: ignore[arg-type]
+    info = DeviceInfo(
+        f"GPU-{number}", "NVIDIA H100 80GB HBM3", number, 7 - number, f"00000000:0{number}:00.0"
+    )
+    return replace(
+        info, max_sm_mhz=1980, max_mem_mhz=2619, capability={"ring:utilization_pct": "ok"}, **facts
+    )  # type: ignore[arg-type]
 
 
 @dataclass
@@ -64,7 +69,7 @@ class FakeSource:
     xids: list[XidEvent] = field(default_factory=list)
     values: dict[str, int | None] = field(default_factory=dict)
     entries: Callable[[int], Sequence[tuple[int, int | None]]] | None = None
-    read_takes_s: float = 0.0
+    read_takes_s: float = 0.002
     opened: int = 0
     is_open: bool = False
     reads: Counter[str] = field(default_factory=Counter)
@@ -128,7 +133,12 @@ class Node:
     """The directories of one node, with a sampler that the test turns by hand."""
 
     def __init__(
-        self, folder: Path, *, source: FakeSource | None = None, caller: Caller | None = None, **settings: object
+        self,
+        folder: Path,
+        *,
+        source: FakeSource | None = None,
+        caller: Caller | None = None,
+        **settings: object,
     ) -> None:
         self.folder = folder
         self.clock = source.clock if source else FakeClock()
@@ -150,6 +160,7 @@ class Node:
             path.mkdir(parents=True, exist_ok=True)
         self.boot_id = BOOT
         self.sampler = self.new_sampler()
+        self.run_s(1)
 
     def new_sampler(self) -> Sampler:
         """A sampler as a new process would make it."""
@@ -161,15 +172,20 @@ class Node:
         # Deliveries are made by the test, in its own thread.
         self.courier.notify = lambda: None  # type: ignore[method-assign]
         reader = LeaseReader(config.leases_folder, self.boot_id, self.clock.wall / S - self.clock.mono / S)
-        self.sampler = Sampler(
-            Tools(config, self.probe, self.clock, log, reader, self.courier, self.boot_id)
-        )
+        self.sampler = Sampler(Tools(config, self.probe, self.clock, log, reader, self.courier, self.boot_id))
         return self.sampler
 
     def lease(self, job: int, gpus: str | None = "0", cuda: str | None = "GPU-0", **more: str) -> str:
         """What the prolog writes, now; the stem."""
         moment = self.clock.mono // 10_000_000
-        lines = {"version": "1", "job_id": str(job), "cluster": "hill", "node": "n1", "uid": "1000", "user": "ada"}
+        lines = {
+            "version": "1",
+            "job_id": str(job),
+            "cluster": "hill",
+            "node": "n1",
+            "uid": "1000",
+            "user": "ada",
+        }
         lines |= {key: value for key, value in (("gpus", gpus), ("cuda", cuda)) if value is not None}
         stem = f"{job}.{moment}"
         self._publish(f"{stem}.lease", lines | more | self._moment())
@@ -178,7 +194,9 @@ class Node:
     def end(self, stem: str, **more: str) -> None:
         """What the epilog writes, now."""
         job = stem.split(".")[0]
-        self._publish(f"{stem}.end", {"version": "1", "job_id": job, "exit_code": "0"} | more | self._moment())
+        self._publish(
+            f"{stem}.end", {"version": "1", "job_id": job, "exit_code": "0"} | more | self._moment()
+        )
 
     def orphan(self, job: int) -> str:
         """What an epilog writes that finds no lease."""
@@ -205,6 +223,12 @@ class Node:
             if left > 0:
                 self.clock.sleep(min(self.sampler.pause_s(), left))
 
+    def kill(self) -> None:
+        """The sampler is gone, and what it had not written with it."""
+        for kept in self.sampler._leases.values():
+            kept.log.suspend()
+        self.source.close()
+
     def sealed(self) -> list[Spool]:
         """What is in the outbox, in the order of part and job."""
         self.courier.deliver_all()
@@ -219,4 +243,4 @@ def adds_up(spool: Spool) -> None:
         coverage = spool.coverage(device.uuid)
         pieces = sorted([*coverage.intervals, *((gap.from_ns, gap.to_ns or 0) for gap in coverage.gaps)])
         assert coverage.covered_ns + coverage.gap_ns == spool.to_ns - spool.from_ns
-        assert all(a[1] == b[0] for a, b in zip(pieces, pieces[1:], strict=False))
+        assert all(a[1] == b[0] for a, b in itertools.pairwise(pieces))
