@@ -19,8 +19,8 @@ esac
 [ "${#job}" -le 10 ] || job=''
 
 # run_within SECONDS COMMAND...: true if the command ended in time; otherwise it is killed.
-# The timer is a sleep that the command's end kills; none outlives this. Not `wait`: in dash and busybox it never returns
-# where the caller has SIGCHLD blocked.
+# The timer is a sleep that the command's end kills; none outlives this. Not `wait`: in dash and busybox it never
+# returns where the caller has SIGCHLD blocked.
 run_within() {
     worker=$(
         (
@@ -67,7 +67,7 @@ prepare() {
 
 read_config() {
     directory=/run/slurm-trace sampler_start=no sampler_user=slurm-trace
-    sampler_command='/usr/bin/slurm-trace node run --until-idle'
+    sampler_command='/usr/libexec/slurm-trace/slurm-trace-node run --until-idle --syslog'
     if [ -r "$config" ]; then
         while IFS= read -r line || [ -n "$line" ]; do
             case $line in
@@ -98,7 +98,7 @@ make_directory() {
     chown slurm-trace "$directory/sampler"
 }
 
-# note KEY LIMIT KIND SET VALUE: adds a line. An absent variable gives no line, one that does not pass goes to `dropped`.
+# note KEY LIMIT KIND SET VALUE: adds a line. An absent variable gives none, one that does not pass goes to `dropped`.
 note() {
     [ -n "$4" ] || return 0
     passed=yes

@@ -21,7 +21,18 @@ _GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "report": ("report:report", "Write the audit report as one HTML file."),
         "thresholds": ("registries:thresholds", "Print the registry of compute thresholds."),
         "rates": ("registries:rates", "Print the registry of device rates."),
+        "hooks": ("", "Install the hooks of the node side, print the lines for slurm.conf."),
+        "node": ("", "The node side: sampler, its state, checks."),
         "store": ("", "Create, upgrade and inspect the store."),
+    },
+    "hooks": {
+        "install": ("hooks:install", "Install hooks, units and settings on this node."),
+        "print": ("hooks:print_", "Print the lines for slurm.conf, or one of the files."),
+    },
+    "node": {
+        "run": ("node:run", "Follow the leases and sample the GPUs that they hold."),
+        "status": ("node:status", "Show whether a sampler runs, and what lies in the spool."),
+        "doctor": ("node:doctor", "Check this node: hooks, directories, slurm.conf, devices, clock, space."),
     },
     "import": {
         "sacct": ("importing:sacct", "Import accounting records from a file or from sacct itself."),
@@ -68,9 +79,13 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, summary) for name, (_, summary) in _GROUPS[self._path].items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(VERSION, prog_name="slurm-trace")
-@click.option("--config", type=click.Path(dir_okay=False), envvar="SLURM_TRACE_CONFIG", help="Site profile (TOML).")
+@click.option(
+    "--config", type=click.Path(dir_okay=False), envvar="SLURM_TRACE_CONFIG", help="Site profile (TOML)."
+)
 @click.option("--store", envvar="SLURM_TRACE_STORE", help="Store URL or path of a SQLite file.")
 @click.pass_context
 def app(ctx: click.Context, config: str | None, store: str | None) -> None:
@@ -87,7 +102,9 @@ def run() -> None:
         click.echo(f"slurm-trace: {error}", err=True)
         sys.exit(error.exit_code)
     except click.exceptions.Abort:
-        click.echo("slurm-trace: interrupted; everything committed so far is kept, run the command again", err=True)
+        click.echo(
+            "slurm-trace: interrupted; everything committed so far is kept, run the command again", err=True
+        )
         sys.exit(4)
     except click.ClickException as error:
         error.show()

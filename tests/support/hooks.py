@@ -80,7 +80,10 @@ class HookBox:
         path = self.root / "hooks.conf"
         if not path.exists() or path.is_file():
             lines = {"directory": str(self.directory), **self.settings}
-            path.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+            text = "".join(f"{key}={value}\n" for key, value in lines.items())
+            # Never while a hook may be reading it.
+            if not path.exists() or path.read_text() != text:
+                path.write_text(text)
         return path
 
     def run(
@@ -169,6 +172,6 @@ def with_tools(box: HookBox, **scripts: str) -> Path:
     assert count == 1
     if box.shell.startswith("busybox"):
         # It takes its own programs before those of the PATH.
-        text += "".join(f'{name}() {{ {tools / name} "$@"; }}\n' for name in scripts)
+        text += "".join(f'{name}() {{ {tools / name} "$@"; }}\n' for name in scripts if "-" not in name)
     common.write_text(text)
     return log
