@@ -195,9 +195,11 @@ def assess(store: Store, request: Request) -> Assessment:
             0 if request.until is None else request.until,
         ),
     )
-    # An import that broke off and was made good by a later one leaves nothing open.
+    # An import that broke off and was made good by a later one, or never had a row, leaves nothing open.
     coverage = [
-        _coverage(i) for i in imports if i.kind != "events" and (i.complete or i.completed_by is None)
+        _coverage(i)
+        for i in imports
+        if i.kind != "events" and (i.complete or (i.completed_by is None and i.read))
     ]
     rejected = count_rejected(store)
     # A cluster of which nothing could be read, or nothing was imported, has runs all the same.

@@ -176,4 +176,8 @@ def _tres_text(job: Mapping[str, Any]) -> str | None:
     if tres is None:
         return None
     # Of a job that waits, pyslurm shows what was asked for.
-    return "" if job["start_time"] is None else ",".join(sorted(f"{name}={count}" for name, count in tres.items()))
+    return (
+        ""
+        if job["start_time"] is None
+        else ",".join(sorted(f"{name}={count}" for name, count in tres.items()))
+    )

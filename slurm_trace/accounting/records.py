@@ -132,5 +132,7 @@ def block_of(
 ) -> RunBlock:
     """A block made of single records."""
     rows = [tuple(getattr(r, name) for name in RUN_FIELDS) for r in records]
-    columns: tuple[list[Any], ...] = tuple(map(list, zip(*rows, strict=True))) if rows else tuple([] for _ in RUN_FIELDS)
+    columns: tuple[list[Any], ...] = (
+        tuple(map(list, zip(*rows, strict=True))) if rows else tuple([] for _ in RUN_FIELDS)
+    )
     return RunBlock(columns, list(steps), steps_skipped, list(rejected), list(warnings))

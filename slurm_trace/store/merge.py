@@ -21,7 +21,10 @@ _KEY, _SUBMIT, _FLAGS, _SOURCE = AT["run_key"], AT["submit"], AT["flags"], AT["s
 _FINAL, _START, _STARTED, _QUERIED = AT["final"], AT["start"], AT["started"], AT["queried_at"]
 _LONGEST = (AT["end"], AT["elapsed_s"], AT["suspended_s"])
 _STEPS = (AT["step_end"], AT["step_count"])
-_ELAPSED = AT["elapsed_s"]
+_ELAPSED, _ALLOCATION = AT["elapsed_s"], AT["allocation_id"]
+
+SHORTENED, ALLOC_CHANGED = "shortened", "alloc_changed"
+"""Flags of a final row that a later account contradicts: in its times, in what it was given."""
 
 STEP_SOURCE = "step"
 """Source of a run that only its steps are known of."""
@@ -46,7 +49,10 @@ def same(stored: Run, other: Run) -> bool:
     return (
         stored[:_SOURCE] == other[:_SOURCE]
         and stored[_SOURCE + 1 : _FLAGS] == other[_SOURCE + 1 : _FLAGS]
-        and (stored[_FLAGS] == other[_FLAGS] or _without(stored[_FLAGS], "shortened") == other[_FLAGS])
+        and (
+            stored[_FLAGS] == other[_FLAGS]
+            or _without(stored[_FLAGS], SHORTENED, ALLOC_CHANGED) == other[_FLAGS]
+        )
     )
 
 
@@ -105,12 +111,18 @@ def _merge_final(base: Run, other: Run) -> Run:
         result[i] = _largest(base[i], other[i])
     if base[_START] is not None and other[_START] is not None:
         result[_START] = min(base[_START], other[_START])
-    disagree = any(
-        base[i] != other[i] for i in (_START, *_LONGEST) if base[i] is not None and other[i] is not None
-    )
-    if disagree or "shortened" in other[_FLAGS].split():
-        result[_FLAGS] = " ".join(sorted({*result[_FLAGS].split(), "shortened"}))
+    noted = {flag for flag in (SHORTENED, ALLOC_CHANGED) if flag in other[_FLAGS].split()}
+    if _disagree(base, other, (_START, *_LONGEST)):
+        noted.add(SHORTENED)
+    if _disagree(base, other, (_ALLOCATION,)):
+        noted.add(ALLOC_CHANGED)
+    if noted:
+        result[_FLAGS] = " ".join(sorted({*result[_FLAGS].split(), *noted}))
     return result
+
+
+def _disagree(base: Run, other: Run, columns: tuple[int, ...]) -> bool:
+    return any(base[i] != other[i] for i in columns if base[i] is not None and other[i] is not None)
 
 
 def _largest(one: int | None, other: int | None) -> int | None:
@@ -119,5 +131,5 @@ def _largest(one: int | None, other: int | None) -> int | None:
     return max(one, other)
 
 
-def _without(flags: str, name: str) -> str:
-    return " ".join(flag for flag in flags.split() if flag != name)
+def _without(flags: str, *names: str) -> str:
+    return " ".join(flag for flag in flags.split() if flag not in names)
