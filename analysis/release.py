@@ -181,7 +181,10 @@ def releases(runs: pd.DataFrame, site: SiteProfile, events: Sequence[Event], as_
     proven = ~settled | np.where(completed, finished_steps, has_suspended)
 
     failed = is_state("NODE_FAIL") & settled & known
-    killed = settled & ~completed & (~finished_steps | failed) & known
+    # Without a state that is known, an End says that it ended, but not how.
+    doubtful = ~settled & has_end & _flagged(runs, "state_unknown")
+    proven &= ~doubtful
+    killed = (settled & ~completed | doubtful) & (~finished_steps | failed) & known
     held = np.where(killed, held + _per_cluster(runs, site, kill_grace_s), held)
     why[killed] = KILLED
 

@@ -62,6 +62,8 @@ def release(events=(), site=None, **values):
             501,
             QUERY,
         ),
+        # no state, so it may have been killed
+        ({"state": "UNKNOWN", "final": False, "flags": "state_unknown"}, 100, 191, KILLED),
         # a state that is not final wins over a filled End
         ({"state": "RUNNING", "final": False, "end": T0 + 5, "queried_at": T0 + 500}, 100, 501, QUERY),
     ],
