@@ -6,7 +6,8 @@ ROOT=$(cd "$(dirname "$0")/.." && pwd)
 cd "$ROOT"
 PYTHON=${PYTHON:-python3}
 VENV=$ROOT/.venv-test
-DEBIAN_PACKAGES="slurm-wlm slurmdbd slurm-wlm-basic-plugins slurm-wlm-mysql-plugin mariadb-server munge postgresql chromium"
+DEBIAN_PACKAGES="slurm-wlm slurmdbd slurm-wlm-basic-plugins slurm-wlm-mysql-plugin mariadb-server munge postgresql chromium
+    dash bash busybox-static bsdutils util-linux shellcheck systemd"
 POLICY=/usr/sbin/policy-rc.d
 made_policy=
 work=$(mktemp -d)
@@ -68,7 +69,7 @@ mkdir "$work/empty"
 (cd "$work/empty" && "$VENV/bin/mypy" --strict --config-file "$ROOT/pyproject.toml" --cache-dir "$work/mypy" -p slurm_trace)
 
 say "pytest"
-suites="tests/unit tests/property"
+suites="tests/unit tests/property tests/node"
 left_out=
 if [ -n "$full" ]; then
     suites="$suites tests/databases tests/slurm"

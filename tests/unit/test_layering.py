@@ -21,7 +21,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "examples": (),
     "accounting": ("errors", "version"),
     "site": ("errors", "version", "schema", "accounting"),
-    "store": ("errors", "version", "schema", "accounting", "site"),
+    "store": ("errors", "version", "schema", "accounting", "site", "node"),
     "analysis": (
         "errors",
         "version",
@@ -34,7 +34,18 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "site.profile",
     ),
     "assess": ("errors", "version", "schema", "accounting", "site", "store", "analysis"),
-    "cli": ("errors", "version", "schema", "accounting", "site", "store", "analysis", "assess", "examples"),
+    "cli": (
+        "errors",
+        "version",
+        "schema",
+        "accounting",
+        "site",
+        "node",
+        "store",
+        "analysis",
+        "assess",
+        "examples",
+    ),
 }
 
 

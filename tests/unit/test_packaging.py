@@ -25,8 +25,8 @@ HEAVY = ("pandas", "numpy", "sqlalchemy", "alembic", "rich", "jsonschema", "ijso
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Names in a wheel built from a copy of the tree, so that no build folder is left in it or reused."""
+def wheel_file(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """A wheel built from a copy of the tree, so that no build folder is left in it or reused."""
     copy = tmp_path_factory.mktemp("tree")
     out = tmp_path_factory.mktemp("dist")
     ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
@@ -37,7 +37,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", str(out), "."]
     subprocess.run(command, cwd=copy, check=True, capture_output=True)
     (built,) = out.glob("*.whl")
-    return zipfile.ZipFile(built).namelist()
+    return zipfile.ZipFile(built)
+
+
+@pytest.fixture(scope="module")
+def wheel(wheel_file: zipfile.ZipFile) -> list[str]:
+    """Names in the wheel."""
+    return wheel_file.namelist()
 
 
 def test_the_wheel_holds_every_file_of_the_tree(wheel: list[str]) -> None:
@@ -48,6 +54,12 @@ def test_the_wheel_holds_every_file_of_the_tree(wheel: list[str]) -> None:
         if path.is_file() and "__pycache__" not in path.parts and "egg-info" not in str(path)
     }
     assert expected - set(wheel) == set()
+
+
+def test_the_hooks_are_executable_in_the_wheel(wheel_file: zipfile.ZipFile) -> None:
+    for name in ("prolog", "epilog", "dropin/prolog", "dropin/epilog"):
+        entry = wheel_file.getinfo(f"slurm_trace/prolog_epilog/{name}")
+        assert entry.external_attr >> 16 & 0o777 == 0o755, name
 
 
 def test_the_wheel_adds_one_top_level_name(wheel: list[str]) -> None:
@@ -77,7 +89,9 @@ def test_every_library_that_is_imported_is_declared() -> None:
         for line in config["options.extras_require"][extra].splitlines()
     ]
     declared = {re.split(r"[\[<>=;]", line)[0].strip().lower() for line in lines if line.strip()}
-    known = {*sys.stdlib_module_names, "slurm_trace"}
+    # nvidia-ml-py brings a module of another name.
+    assert "nvidia-ml-py" in declared
+    known = {*sys.stdlib_module_names, "slurm_trace", "pynvml"}
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
