@@ -29,6 +29,7 @@ test:
 	PYTHON='$(PYTHON)' sh tests/run.sh
 
 bench: $(DEMO_VENV)/bin/slurm-trace
+	$(DEMO_VENV)/bin/python -P bench/hooks.py || true
 	$(DEMO_VENV)/bin/python -P bench/run.py $(BENCH)
 
 cluster: $(DEMO_VENV)/bin/slurm-trace
