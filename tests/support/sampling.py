@@ -160,6 +160,7 @@ class Node:
             path.mkdir(parents=True, exist_ok=True)
         self.boot_id = BOOT
         self.sampler = self.new_sampler()
+        self.sampler.resume()
         self.run_s(1)
 
     def new_sampler(self) -> Sampler:
