@@ -29,8 +29,8 @@ test:
 	PYTHON='$(PYTHON)' sh tests/run.sh
 
 bench: $(DEMO_VENV)/bin/slurm-trace
-	$(DEMO_VENV)/bin/python -P bench/hooks.py || true
-	$(DEMO_VENV)/bin/python -P bench/run.py $(BENCH)
+	missed=0; $(DEMO_VENV)/bin/python -P bench/hooks.py || missed=1; \
+	$(DEMO_VENV)/bin/python -P bench/run.py $(BENCH) || missed=1; exit $$missed
 
 cluster: $(DEMO_VENV)/bin/slurm-trace
 	PYTHONPATH=tests $(DEMO_VENV)/bin/python -P -m support.cluster

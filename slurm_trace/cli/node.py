@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
 
 
-def _passed_on(name: str, module: str, summary: str) -> click.Command:
+def _passed_on(name: str, summary: str) -> click.Command:
     @click.command(
         name,
         help=summary,
@@ -16,13 +14,13 @@ def _passed_on(name: str, module: str, summary: str) -> click.Command:
     )
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     def command(arguments: tuple[str, ...]) -> int:
-        return int(importlib.import_module(f"slurm_trace.node.{module}").main([name, *arguments]))
+        from slurm_trace.node.main import main
+
+        return main([name, *arguments])
 
     return command
 
 
-run = _passed_on("run", "main", "Follow the leases and sample the GPUs that they hold.")
-status = _passed_on("status", "main", "Show whether a sampler runs, and what lies in the spool.")
-doctor = _passed_on(
-    "doctor", "doctor", "Check this node: hooks, directories, slurm.conf, devices, clock, space."
-)
+run = _passed_on("run", "Follow the leases and sample the GPUs that they hold.")
+status = _passed_on("status", "Show whether a sampler runs, and what lies in the spool.")
+doctor = _passed_on("doctor", "Check this node: hooks, directories, slurm.conf, devices, clock, space.")

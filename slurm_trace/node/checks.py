@@ -241,7 +241,7 @@ def _devices(place: Place) -> Iterator[Check]:
     if isinstance(found, str):
         yield Check("devices", "fail", found)
         return
-    cards = [device for device in found if device.parent_uuid is None]
+    cards = sorted((device for device in found if device.parent_uuid is None), key=lambda card: card.index)
     yield Check("devices", "ok", f"{len(cards)} cards, {len(found) - len(cards)} MIG instances")
     off = [card.index for card in cards if card.persistence is False]
     if off:

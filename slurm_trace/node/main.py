@@ -1,4 +1,4 @@
-"""The node side's own command: `slurm-trace-node run|status`, also as `python -m slurm_trace.node` and a zipapp."""
+"""The node side's command: `slurm-trace-node run|status|doctor`, also as `python -m slurm_trace.node` and a zipapp."""
 
 from __future__ import annotations
 
@@ -64,9 +64,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "status", help="show whether a sampler runs, and what lies in the spool"
     )
     add_options(status_parser)
+    doctor_parser = commands.add_parser("doctor", help="check this node for what would hurt or be lost")
+    add_options(doctor_parser)
+    doctor_parser.add_argument(
+        "--hooks", type=Path, help="folder of prolog and epilog (default: as installed)"
+    )
+    doctor_parser.add_argument("--slurm-conf", type=Path, help="default: SLURM_CONF, /etc/slurm/slurm.conf")
+    doctor_parser.add_argument("--node", help="the node's name in Slurm (default: the host's)")
+    doctor_parser.add_argument("--json", action="store_true", help="print JSON")
     given = vars(parser.parse_args(arguments))
     command = given.pop("command")
     try:
+        if command == "doctor":
+            # Of no use to the sampler, whose memory counts.
+            from slurm_trace.node.doctor import examine
+
+            return examine(given, make_source)
         return run(given) if command == "run" else status(given)
     except TraceError as error:
         sys.stderr.write(f"slurm-trace-node: {error}\n")
