@@ -57,7 +57,9 @@ struct scenario {
     struct fault init[64];
     int gpus, inits;
 };
-extern struct scenario S;
+/* The scenario in force. One that a changed file replaces stays allocated: another thread may be reading it. */
+extern struct scenario *scenario_current;
+#define S (*scenario_current)
 
 void scenario_load(const char *path);
 double scenario_now(void);

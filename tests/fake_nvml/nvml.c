@@ -514,7 +514,7 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsi
 /* ---- GPM ---- */
 
 #ifndef OLD_DRIVER
-struct nvmlGpmSample_st { struct gpu *g; const struct unit *u; double at; };
+struct nvmlGpmSample_st { bool taken; int card, part; double at; };
 nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupport_t *support) {
     ENTER(device)
     if (support->version != NVML_GPM_SUPPORT_VERSION) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
@@ -523,30 +523,30 @@ nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupport_t *su
 }
 nvmlReturn_t nvmlGpmSampleAlloc(nvmlGpmSample_t *sample) { CALLED(); *sample = calloc(1, sizeof **sample); return NVML_SUCCESS; }
 nvmlReturn_t nvmlGpmSampleFree(nvmlGpmSample_t sample) { CALLED(); free(sample); return NVML_SUCCESS; }
-static nvmlReturn_t take(const struct place *p, const struct unit *u, double at, nvmlGpmSample_t sample) {
+static nvmlReturn_t take(const struct place *p, int part, double at, nvmlGpmSample_t sample) {
     if (!p->g->p->gpm) return NVML_ERROR_NOT_SUPPORTED;
-    *sample = (struct nvmlGpmSample_st){p->g, u, at};
+    *sample = (struct nvmlGpmSample_st){true, p->card, part, at};
     return NVML_SUCCESS;
 }
-nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t sample) { ENTER(device) return take(&p, p.u, at, sample); }
+nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t sample) { ENTER(device) return take(&p, p.part, at, sample); }
 nvmlReturn_t nvmlGpmMigSampleGet(nvmlDevice_t device, unsigned gi, nvmlGpmSample_t sample) {
     ENTER(device)
-    for (int i = 0; i < p.g->instances; i++) if (p.g->instance[i].gi == gi) return take(&p, &p.g->instance[i], at, sample);
+    for (int i = 0; i < p.g->instances; i++) if (p.g->instance[i].gi == gi) return take(&p, i, at, sample);
     return NVML_ERROR_NOT_FOUND;
 }
-static nvmlReturn_t one_metric(nvmlGpmSample_t a, nvmlGpmSample_t b, unsigned metric, double *value) {
+static nvmlReturn_t one_metric(const struct gpu *g, const struct unit *u, double from, double to, unsigned metric, double *value) {
     static const int quantities[14] = {-1, BUSY, ACTIVE, ACTIVE, INT, -1, DFMA, HMMA, DMMA, IMMA, MEMBUSY, FP64, FP32, FP16};
-    if (metric >= NVML_GPM_METRIC_SM_CYCLES_ELAPSED && metric <= NVML_GPM_METRIC_FP16_CYCLES_ACTIVE) { *value = gpm_counter(b->g, b->u, metric, b->at); return NVML_SUCCESS; }
-    if (override_of(b->g, R_GPM + (int)metric, b->at, value)) return NVML_SUCCESS;
+    if (metric >= NVML_GPM_METRIC_SM_CYCLES_ELAPSED && metric <= NVML_GPM_METRIC_FP16_CYCLES_ACTIVE) { *value = gpm_counter(g, u, metric, to); return NVML_SUCCESS; }
+    if (override_of(g, R_GPM + (int)metric, to, value)) return NVML_SUCCESS;
     if (metric == NVML_GPM_METRIC_ANY_TENSOR_UTIL) {
         *value = 0;
-        for (int q = HMMA; q <= DFMA; q++) *value += 100.0 * share_between(b->g, b->u, (enum quantity)q, a->at, b->at);
+        for (int q = HMMA; q <= DFMA; q++) *value += 100.0 * share_between(g, u, (enum quantity)q, from, to);
         return NVML_SUCCESS;
     }
-    if (metric < 14 && quantities[metric] >= 0) { *value = 100.0 * share_between(b->g, b->u, (enum quantity)quantities[metric], a->at, b->at); return NVML_SUCCESS; }
+    if (metric < 14 && quantities[metric] >= 0) { *value = 100.0 * share_between(g, u, (enum quantity)quantities[metric], from, to); return NVML_SUCCESS; }
     if (metric == NVML_GPM_METRIC_PCIE_TX_PER_SEC || metric == NVML_GPM_METRIC_PCIE_RX_PER_SEC) {
         unsigned counter = metric == NVML_GPM_METRIC_PCIE_TX_PER_SEC ? 255 : 256;
-        *value = (gpm_counter(b->g, b->u, counter, b->at) - gpm_counter(b->g, b->u, counter, a->at)) / (b->at - a->at) / 1048576.0;
+        *value = (gpm_counter(g, u, counter, to) - gpm_counter(g, u, counter, from)) / (to - from) / 1048576.0;
         return NVML_SUCCESS;
     }
     return NVML_ERROR_NOT_SUPPORTED;
@@ -555,17 +555,19 @@ nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get) {
     CALLED();
     nvmlGpmSample_t a = get->sample1, b = get->sample2;
     if (get->version != NVML_GPM_METRICS_GET_VERSION) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    if (!a || !b || !a->g || a->g != b->g || a->u != b->u || get->numMetrics > NVML_GPM_METRIC_MAX) return NVML_ERROR_INVALID_ARGUMENT;
+    if (!a || !b || !a->taken || a->card != b->card || a->part != b->part || a->card >= S.gpus || get->numMetrics > NVML_GPM_METRIC_MAX) return NVML_ERROR_INVALID_ARGUMENT;
+    struct gpu *g = &S.gpu[a->card];
+    const struct unit *u = a->part < 0 ? NULL : &g->instance[a->part];
     for (unsigned i = 0; i < get->numMetrics; i++) {
         nvmlGpmMetric_t *metric = &get->metrics[i];
         char name[32];
         double hang = 0;
         snprintf(name, sizeof name, "gpm:%u", metric->metricId);
-        metric->nvmlReturn = broken(b->g, name, b->at, &hang);
+        metric->nvmlReturn = broken(g, name, b->at, &hang);
         if (hang > 0) rest(hang);
         /* The header asks for samples that are more than 100 ms apart. */
         if (metric->nvmlReturn == NVML_SUCCESS && b->at - a->at < 0.0999) metric->nvmlReturn = NVML_ERROR_NO_DATA;
-        if (metric->nvmlReturn == NVML_SUCCESS) metric->nvmlReturn = one_metric(a, b, metric->metricId, &metric->value);
+        if (metric->nvmlReturn == NVML_SUCCESS) metric->nvmlReturn = one_metric(g, u, a->at, b->at, metric->metricId, &metric->value);
     }
     return NVML_SUCCESS;
 }

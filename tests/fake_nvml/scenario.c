@@ -12,7 +12,10 @@
 
 #include "profiles.h"
 
-struct scenario S;
+static struct scenario none;
+struct scenario *scenario_current = &none;
+/* The one that is being read. */
+static struct scenario *N;
 
 static const char *const quantity_names[QUANTITIES] = {"busy", "active", "hmma", "imma", "dmma", "dfma", "fp64", "fp32",
     "fp16", "int", "membusy", "clock", "memory", "power", "tx", "rx"};
@@ -71,13 +74,13 @@ static struct fault to_fault(char **words) {
 static struct unit *to_unit(char *word) {
     int card = atoi(word);
     const char *dot = strchr(word, '.');
-    if (card < 0 || card >= S.gpus) return NULL;
-    return dot ? &S.gpu[card].instance[atoi(dot + 1)] : &S.gpu[card].whole;
+    if (card < 0 || card >= N->gpus) return NULL;
+    return dot ? &N->gpu[card].instance[atoi(dot + 1)] : &N->gpu[card].whole;
 }
 
 static bool add_gpu(char **w, int n) {
-    if (n < 3 || S.gpus == MAX_GPUS) return false;
-    struct gpu *g = &S.gpu[S.gpus];
+    if (n < 3 || N->gpus == MAX_GPUS) return false;
+    struct gpu *g = &N->gpu[N->gpus];
     for (size_t i = 0; i < sizeof profiles / sizeof *profiles; i++)
         if (!strcmp(profiles[i].key, w[1])) g->p = &profiles[i];
     if (!g->p) return false;
@@ -86,19 +89,19 @@ static bool add_gpu(char **w, int n) {
     snprintf(g->name, NAME, "%s", name ? name : g->p->name);
     for (char *c = g->name; *c; c++) if (*c == '_') *c = ' ';
     if (pci) snprintf(g->pci, sizeof g->pci, "%s", pci);
-    else snprintf(g->pci, sizeof g->pci, "0000:%02x:00.0", 0x10 + S.gpus);
-    g->minor = minor ? (unsigned)atoi(minor) : (unsigned)S.gpus;
+    else snprintf(g->pci, sizeof g->pci, "0000:%02x:00.0", 0x10 + N->gpus);
+    g->minor = minor ? (unsigned)atoi(minor) : (unsigned)N->gpus;
     g->whole.sms = g->p->sms;
     g->whole.memory = g->p->memory;
-    S.gpus++;
+    N->gpus++;
     return true;
 }
 
 static bool add_mig(char **w, int n) {
     int card = atoi(w[1]);
     const char *gi = option(w, n, "gi"), *ci = option(w, n, "ci"), *sms = option(w, n, "sms"), *memory = option(w, n, "memory");
-    if (n < 8 || card >= S.gpus || !gi || !ci || !sms || !memory || S.gpu[card].instances == MAX_INSTANCES) return false;
-    struct unit *u = &S.gpu[card].instance[S.gpu[card].instances++];
+    if (n < 8 || card >= N->gpus || !gi || !ci || !sms || !memory || N->gpu[card].instances == MAX_INSTANCES) return false;
+    struct unit *u = &N->gpu[card].instance[N->gpu[card].instances++];
     snprintf(u->uuid, NAME, "%s", w[2]);
     snprintf(u->profile, sizeof u->profile, "%s", w[3]);
     u->gi = (unsigned)atoi(gi); u->ci = (unsigned)atoi(ci); u->sms = (unsigned)atoi(sms); u->memory = strtoull(memory, NULL, 10);
@@ -108,7 +111,7 @@ static bool add_mig(char **w, int n) {
 static bool add_work(char **w, int n) {
     struct unit *u = to_unit(w[1]);
     if (!u || n < 4) return false;
-    const struct gpu *g = &S.gpu[atoi(w[1])];
+    const struct gpu *g = &N->gpu[atoi(w[1])];
     u->work = realloc(u->work, (size_t)(u->works + 1) * sizeof *u->work);
     struct work *k = &u->work[u->works++];
     memset(k, 0, sizeof *k);
@@ -161,49 +164,47 @@ static bool of_a_card(struct gpu *g, char **w, int n) {
 
 static bool directive(char **w, int n) {
     if (n < 2) return false;
-    if (!strcmp(w[0], "driver")) { snprintf(S.driver, sizeof S.driver, "%s", w[1]); return true; }
-    if (!strcmp(w[0], "cuda")) { snprintf(S.cuda, sizeof S.cuda, "%s", w[1]); return true; }
-    if (!strcmp(w[0], "epoch")) { S.epoch = strtod(w[1], NULL); return true; }
-    if (!strcmp(w[0], "boot")) { S.boot = strtod(w[1], NULL); return true; }
-    if (!strcmp(w[0], "cycles")) { S.cycles_sum = !strcmp(w[1], "sum"); return true; }
+    if (!strcmp(w[0], "driver")) { snprintf(N->driver, sizeof N->driver, "%s", w[1]); return true; }
+    if (!strcmp(w[0], "cuda")) { snprintf(N->cuda, sizeof N->cuda, "%s", w[1]); return true; }
+    if (!strcmp(w[0], "epoch")) { N->epoch = strtod(w[1], NULL); return true; }
+    if (!strcmp(w[0], "boot")) { N->boot = strtod(w[1], NULL); return true; }
+    if (!strcmp(w[0], "cycles")) { N->cycles_sum = !strcmp(w[1], "sum"); return true; }
     if (!strcmp(w[0], "gpu")) return add_gpu(w, n);
     if (!strcmp(w[0], "mig")) return add_mig(w, n);
     if (!strcmp(w[0], "work")) return add_work(w, n);
     if (!strcmp(w[0], "process")) return add_process(w, n);
     if (!strcmp(w[0], "init")) {
         char *words[] = {w[0], w[1], n > 2 ? w[2] : w[1], n > 3 ? w[3] : w[1]};
-        if (n < 4 || S.inits == 64) return false;
-        S.init[S.inits++] = to_fault(words);
+        if (n < 4 || N->inits == 64) return false;
+        N->init[N->inits++] = to_fault(words);
         return true;
     }
-    bool known = S.gpus > 0;
-    for (int i = 0; i < S.gpus; i++)
-        if (!strcmp(w[1], "*") || atoi(w[1]) == i) known = of_a_card(&S.gpu[i], w, n) && known;
+    bool known = N->gpus > 0;
+    for (int i = 0; i < N->gpus; i++)
+        if (!strcmp(w[1], "*") || atoi(w[1]) == i) known = of_a_card(&N->gpu[i], w, n) && known;
     return known;
 }
 
 void scenario_load(const char *path) {
-    bool lost[MAX_GPUS];
     struct stat st;
     FILE *file = path ? fopen(path, "r") : NULL;
     char line[4096];
-    for (int i = 0; i < MAX_GPUS; i++) lost[i] = S.gpu[i].lost;
-    /* Work of an earlier version stays allocated: another thread may be reading it. */
-    memset(&S, 0, sizeof S);
-    for (int i = 0; i < MAX_GPUS; i++) S.gpu[i].lost = lost[i];
-    snprintf(S.driver, sizeof S.driver, "550.54.15");
-    snprintf(S.cuda, sizeof S.cuda, "12.4");
-    S.boot = -3600;
-    if (!file) { snprintf(S.problem, sizeof S.problem, "no scenario: set FAKE_NVML"); return; }
-    if (!fstat(fileno(file), &st)) S.epoch = (double)st.st_mtim.tv_sec + (double)st.st_mtim.tv_nsec / 1e9;
-    for (int number = 1; fgets(line, sizeof line, file); number++) {
+    N = calloc(1, sizeof *N);
+    for (int i = 0; i < S.gpus; i++) N->gpu[i].lost = S.gpu[i].lost;
+    snprintf(N->driver, sizeof N->driver, "550.54.15");
+    snprintf(N->cuda, sizeof N->cuda, "12.4");
+    N->boot = -3600;
+    if (!file) snprintf(N->problem, sizeof N->problem, "no scenario: set FAKE_NVML");
+    else if (!fstat(fileno(file), &st)) N->epoch = (double)st.st_mtim.tv_sec + (double)st.st_mtim.tv_nsec / 1e9;
+    for (int number = 1; file && fgets(line, sizeof line, file); number++) {
         char *words[32], *rest = NULL, *comment = strchr(line, '#');
         int count = 0;
         if (comment) *comment = 0;
         for (char *word = strtok_r(line, " \t\r\n", &rest); word && count < 32; word = strtok_r(NULL, " \t\r\n", &rest)) words[count++] = word;
-        if (count && !directive(words, count) && !*S.problem)
-            snprintf(S.problem, sizeof S.problem, "line %d: %.100s", number, words[0]);
+        if (count && !directive(words, count) && !*N->problem)
+            snprintf(N->problem, sizeof N->problem, "line %d: %.100s", number, words[0]);
     }
-    fclose(file);
-    if (*S.problem) fprintf(stderr, "fake NVML: %s: %s\n", path, S.problem);
+    if (file) fclose(file);
+    if (*N->problem) fprintf(stderr, "fake NVML: %s: %s\n", path ? path : "", N->problem);
+    scenario_current = N;
 }

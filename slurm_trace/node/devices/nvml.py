@@ -73,8 +73,9 @@ class NvmlSource:
     def faults(self) -> Mapping[tuple[str, str, str], int]:
         """(uuid, field, reason) → how many single values were lost so, over all openings."""
         total = Counter(self._past_faults)
-        for device in self._devices.values():
-            total.update(device.faults)
+        for device in list(self._devices.values()):
+            # A copy at once: a call that was given up may count one more while this adds.
+            total.update(dict(device.faults))
         return total
 
     def open(self) -> None:

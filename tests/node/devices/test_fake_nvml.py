@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -189,3 +190,17 @@ def test_the_truth_is_exact(fake: FakeNvml) -> None:
         "GPU-a": first * 10 + second * 10, "MIG-x": third * 10, "GPU-b": third * 10,
     }  # fmt: skip
     assert operations(load(path), Fraction("12.5"), 13)["GPU-a"] == first / 2
+
+
+def test_a_scenario_may_be_edited_under_a_running_reader(fake: FakeNvml) -> None:
+    path = fake.load("gpu H100 GPU-a\n", at=5)
+    source = fake.source()
+    source.open()
+    before = source.counters("GPU-a")
+    path.write_text(path.read_text() + "work 0 0 100 busy=0.5 hmma=0.5\nprocess 0 0 100 1 2\n")
+    deadline = time.monotonic() + 5
+    while source.read("GPU-a").get("process_count") == 0 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert source.read("GPU-a").get("process_count") == 1
+    after = source.counters("GPU-a")
+    assert after.get("gpm_mma_cycles_active") > before.get("gpm_mma_cycles_active") == 0
