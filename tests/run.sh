@@ -7,7 +7,7 @@ cd "$ROOT"
 PYTHON=${PYTHON:-python3}
 VENV=$ROOT/.venv-test
 DEBIAN_PACKAGES="slurm-wlm slurmdbd slurm-wlm-basic-plugins slurm-wlm-mysql-plugin mariadb-server munge postgresql chromium
-    dash bash busybox-static bsdutils util-linux shellcheck systemd"
+    gcc libc6-dev dash bash busybox-static bsdutils util-linux shellcheck systemd"
 POLICY=/usr/sbin/policy-rc.d
 made_policy=
 work=$(mktemp -d)
