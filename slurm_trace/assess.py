@@ -35,6 +35,9 @@ from slurm_trace.version import EVALUATOR_VERSION, VERSION
 
 TRUST = "allocation"
 
+ACCOUNTING = ("file", "sacct", "pyslurm")
+"""Kinds of imports that bring runs; only they can make the records complete."""
+
 COLUMNS = (
     "cluster", "job_id_raw", "job_id", "submit", "start", "end", "elapsed_s", "suspended_s", "limit_s", "step_end",
     "step_count", "queried_at", "uid", "node_count", "cpu_count", "user", "account", "state", "node_list", "source",
@@ -199,7 +202,7 @@ def assess(store: Store, request: Request) -> Assessment:
     coverage = [
         _coverage(i)
         for i in imports
-        if i.kind != "events" and (i.complete or (i.completed_by is None and i.read))
+        if i.kind in ACCOUNTING and (i.complete or (i.completed_by is None and i.read))
     ]
     rejected = count_rejected(store)
     # A cluster of which nothing could be read, or nothing was imported, has runs all the same.

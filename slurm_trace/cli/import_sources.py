@@ -52,7 +52,8 @@ class FileRequest:
     queried_at: int | None = None
 
     def info(self, kind: str) -> ImportInfo:
-        """The entry of the import's log."""
+        """The entry of the import's log. A file without rows does not tell its cluster, the call may."""
+        asked = {"queried_at": self.queried_at, "cluster": self.cluster}
         return ImportInfo(
             kind=kind,
             name=self.path if self.path == "-" else str(Path(self.path).absolute()),
@@ -60,7 +61,7 @@ class FileRequest:
             fields=self.fields,
             delimiter=self.delimiter,
             zone=None if self.zone is None else str(self.zone),
-            flags={} if self.queried_at is None else {"queried_at": self.queried_at},
+            flags={name: value for name, value in asked.items() if value is not None},
         )
 
 

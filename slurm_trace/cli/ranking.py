@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -348,9 +349,16 @@ def print_groups(found: Assessment, lines: Iterable[Group]) -> None:
         ),
         right=("runs", "users", "GPU hours", "bound FLOP", "of T", "fewest runs", "fewest users"),
     )
-    reasons = dict.fromkeys(reason for g in lines for reason in g.reasons)
-    for reason in list(reasons)[:TOP]:
-        click.echo(f"  not enough to tell: {output.printable(reason)}")
+    reasons = dict.fromkeys(
+        (
+            "ruled out by its capacity all the same" if g.verdict == "RULED_OUT" else "not enough to tell",
+            reason,
+        )
+        for g in lines
+        for reason in g.reasons
+    )
+    for what, reason in list(reasons)[:TOP]:
+        click.echo(f"  {what}: {output.printable(reason)}")
 
 
 def print_explanation(
@@ -419,8 +427,9 @@ def flop(value: int | None) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """bound / T for people."""
-    return "-" if value is None else f"{value:.3g}"
+    """bound / T for people, with three digits, rounded up."""
+    three = Context(prec=3, rounding=ROUND_CEILING)
+    return "-" if value is None else f"{float(three.create_decimal_from_float(value)):.3g}"
 
 
 def duration(seconds: int | None) -> str:

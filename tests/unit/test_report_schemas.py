@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from slurm_trace.cli.main import app
-from slurm_trace.cli.ranking import JOB_COLUMNS, TERM_COLUMNS
+from slurm_trace.cli.ranking import JOB_COLUMNS, TERM_COLUMNS, flop, ratio
 from tests.support.world import T0, Job, sacct_text
 
 DAY = 86_400
@@ -180,3 +180,25 @@ def test_check_holds_only_where_all_is_ruled_out(tmp_path, rows, rank_code, grou
     for command, code in (("rank", rank_code), ("groups", groups_code)):
         answer = CliRunner().invoke(app, [*store, command, "--check"]).exception
         assert getattr(answer, "exit_code", 0) == code, command
+
+
+def test_figures_for_people_are_rounded_up():
+    assert [ratio(v) for v in (None, 0.0, 0.9521, 0.952, 0.99901, 1234.1)] == [
+        "-", "0", "0.953", "0.952", "1", "1.24e+03",
+    ]  # fmt: skip
+    assert [flop(v) for v in (None, 7, 1000, 1001, 999_001, 10**23)] == [
+        "-", "7", "1.00e3", "1.01e3", "1.00e6", "1.00e23",
+    ]  # fmt: skip
+
+
+def test_a_file_without_rows_covers_the_time_of_the_cluster_it_was_asked_for(tmp_path):
+    store = ["--store", str(tmp_path / "store.db")]
+    (tmp_path / "a").write_bytes(sacct_text([row(1)]))
+    (tmp_path / "b").write_bytes(sacct_text([]))
+    day = ("2023-11-14", "2023-11-16", "2023-11-18")
+    for name, since, until in (("a", *day[:2]), ("b", *day[1:])):
+        call = ["import", "sacct", str(tmp_path / name), "--tz", "UTC", "--covers", f"{since}..{until}"]
+        assert CliRunner().invoke(app, [*store, *call, "--cluster", "c"]).exit_code == 0
+    answer = CliRunner().invoke(app, [*store, "groups", "--json", "--since", day[0], "--until", day[2]])
+    (everything,) = json.loads(answer.stdout)["groups"]
+    assert (everything["verdict"], everything["records_complete"]) == ("RULED_OUT", "declared")
