@@ -124,17 +124,18 @@ uptime=$uptime
 # publish SUFFIX [OTHER]: the text as a file that nobody else has, complete from the first moment. Where OTHER is given,
 # the file begins a pair, and none of that ending may have its name either.
 publish() {
-    for _ in 1 2 3; do
+    last=$((moment + 40))
+    while [ "$moment" -lt "$last" ]; do
         claim=$leases/.$job.$moment.$$.tmp
         final=$leases/$job.$moment.$1
-        if [ -e "$claim" ] || [ -L "$claim" ] || [ -e "$final" ] || [ -L "$final" ] ||
-            { [ -n "${2-}" ] && [ -e "$leases/$job.$moment.$2" ]; }; then
-            moment=$((moment + 1))
-            continue
+        if [ ! -e "$claim" ] && [ ! -L "$claim" ] && [ ! -e "$final" ] && [ ! -L "$final" ] &&
+            { [ -z "${2-}" ] || [ ! -e "$leases/$job.$moment.$2" ]; }; then
+            printf '%s' "$text" >"$claim" && mv -n -- "$claim" "$final" && [ ! -e "$claim" ] && return 0
+            rm -f -- "$claim"
+            # Another node's hook on this machine may have been faster by less than the clock shows.
+            [ -e "$final" ] || trouble "cannot write $final: no space, read-only, or no permission"
         fi
-        printf '%s' "$text" >"$claim" && mv -n -- "$claim" "$final" && [ ! -e "$claim" ] && return 0
-        rm -f -- "$claim"
-        trouble "cannot write $final: no space, read-only, or no permission"
+        moment=$((moment + 1))
     done
     trouble "cannot write $final: the names are taken"
 }
@@ -181,9 +182,9 @@ start_sampler() {
     set -- $sampler_command
     if [ "$sampler_start" = systemd ]; then
         systemd-run --no-block --collect --quiet --unit=slurm-trace-sampler --uid="$sampler_user" \
-            -p Nice=19 -p MemoryMax=128M -p NoNewPrivileges=yes -p ProtectSystem=strict -p ProtectHome=yes \
-            -p PrivateNetwork=yes -p "ReadWritePaths=$directory/sampler -/var/spool/slurm-trace" \
-            -p KillMode=mixed -p TimeoutStopSec=15 "$@" || say "systemd-run did not start the sampler"
+            -p Nice=19 -p MemoryMax=128M -p OOMScoreAdjust=-500 -p KillMode=mixed -p TimeoutStopSec=15 \
+            -p NoNewPrivileges=yes -p ProtectSystem=full -p ProtectHome=yes -p PrivateNetwork=yes "$@" ||
+            say "systemd-run did not start the sampler"
         return 0
     fi
     if [ "$sampler_user" != root ]; then

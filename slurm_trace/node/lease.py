@@ -18,7 +18,7 @@ from typing import Any
 VERSION = "1"
 SEALED_SUFFIX = ".done"
 _MAX_BYTES = 32768
-_CENTISECONDS_OF_NAMING = 10
+_CENTISECONDS_OF_NAMING = 40
 _SETTLED_AFTER_NS = 100_000_000
 _FILE_NAME = re.compile(r"([1-9][0-9]{0,9})\.([0-9]{1,15})\.(lease|end)", re.ASCII)
 

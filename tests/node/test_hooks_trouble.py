@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_trace.node.lease import read_leases
 from support.hooks import JOB, SHELLS, HookBox, Ran, with_tools
 
 CAP_S = 1.0
@@ -319,14 +320,32 @@ def test_leases_that_nobody_closes_come_to_an_end(box: HookBox) -> None:
     assert len(box.names()) == 10001
 
 
+@pytest.mark.parametrize("made", [True, False], ids=["directory there", "directory missing"])
+def test_many_nodes_on_one_machine_begin_a_job_at_once(box: HookBox, made: bool) -> None:
+    if not made:
+        box.configure(directory=str(box.root / "other"))
+    config, (program, words) = str(box.config), SHELLS[box.shell]
+    processes = [
+        subprocess.Popen(
+            [*words, str(box.hooks / "prolog"), config],
+            executable=f"/usr/bin/{program}",
+            env={**JOB, "SLURMD_NODENAME": f"n{number}"},
+        )
+        for number in range(8)
+    ]
+    assert {process.wait() for process in processes} == {0}
+    scan = read_leases(box.leases if made else box.root / "other" / "leases")
+    assert sorted(lease.node or "" for lease in scan.open) == [f"n{number}" for number in range(8)]
+
+
 def test_hundreds_at_once(box: HookBox) -> None:
     processes = []
-    program, words = SHELLS[box.shell]
+    config, (program, words) = str(box.config), SHELLS[box.shell]
     for number in range(1, 151):
-        command = [*words, str(box.hooks / "prolog"), str(box.config)]
+        command = [*words, str(box.hooks / "prolog"), config]
         env = {**JOB, "SLURM_JOB_ID": str(number % 50 + 1), "SLURMD_NODENAME": f"n{number % 3}"}
         processes.append(subprocess.Popen(command, executable=f"/usr/bin/{program}", env=env))
     assert {process.wait() for process in processes} == {0}
     scan = box.scan()
     assert scan.refused == ()
-    assert len({lease.stem for lease in scan.open}) >= 50
+    assert len(scan.open) + len(scan.ended) == 150
