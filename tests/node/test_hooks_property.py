@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from support.hooks import JOB, SHELLS, HookBox
 
+# Not OPTIND: with one that is no number dash ends before it reads a script. (slurmd makes the hooks' environment
+# itself: a job sets values in it, and names that begin with SPANK_.)
 # What the hooks read, what a shell or a program takes from its environment, and the hooks' own variables.
 NAMES = [
     *JOB,
     *("SLURM_JOB_SLUID", "SLURM_HET_JOB_ID", "SLURM_JOB_EXIT_CODE", "SLURM_JOB_DERIVED_EC", "SLURM_CONF"),
-    *("PATH", "IFS", "ENV", "PS4", "OPTIND", "LC_ALL", "LANG", "TMPDIR", "HOME", "PWD", "CDPATH"),
+    *("PATH", "IFS", "ENV", "PS4", "LC_ALL", "LANG", "TMPDIR", "HOME", "PWD", "CDPATH"),
     *(
         "BASH_ENV",
         "SHELLOPTS",

@@ -154,15 +154,18 @@ def test_read_only_file_system(small: HookBox) -> None:
     assert small.names() == []
 
 
-def test_planted_links_are_not_followed(box: HookBox) -> None:
+@pytest.mark.parametrize(
+    "names", [[".4711.{}.{}.tmp"], ["4711.{}.lease", "4711.{}.end"]], ids=["claims", "names"]
+)
+def test_planted_links_are_not_followed(box: HookBox, names: list[str]) -> None:
     victim = box.root / "victim"
     victim.write_text("mine")
 
     def plant() -> None:
         now = int(Path("/proc/uptime").read_text().split()[0].replace(".", ""))
         for moment in range(now - 1, now + 200):
-            for name in (f".4711.{moment}.{os.getpid()}.tmp", f"4711.{moment}.lease", f"4711.{moment}.end"):
-                (box.leases / name).symlink_to(victim)
+            for name in names:
+                (box.leases / name.format(moment, os.getpid())).symlink_to(victim)
 
     assert box.run("prolog", JOB, before=plant).code == 0
     for path in box.leases.iterdir():
