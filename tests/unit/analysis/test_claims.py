@@ -135,6 +135,20 @@ def test_gpus_not_registered_at_some_moment_of_the_run_are_unknown(change):
     assert found.gpu_count is None
 
 
+def test_a_moment_without_a_record_of_the_tres_leaves_it_an_assumption():
+    events = [registered(TRACKED, T0 - 100, T0 + 50), registered(TRACKED, T0 + 51)]
+    found = claim(alloc_tres=CPU_ONLY, events=events, first_gpu=T0 - 1000)
+    assert (found.gpu_count, found.statuses["gres_recorded"]) == (0, "assumed")
+    assert claim(alloc_tres=CPU_ONLY, events=events).gpu_count is None
+    assert claim(alloc_tres=CPU_ONLY, events=[registered(TRACKED, T0 - 100, T0 + 50)]).gpu_count is None
+
+
+def test_what_is_proven_for_a_part_and_declared_for_the_rest_is_declared():
+    profile = ClusterProfile(registered_tres=(TresPeriod(names=TRACKED, to=T0 + 50),))
+    found = claim(profile, alloc_tres=CPU_ONLY, events=[registered(TRACKED, T0 + 50)])
+    assert found.statuses["gres_recorded"] == "declared"
+
+
 def test_a_profile_that_declares_the_tres_is_a_declaration():
     profile = ClusterProfile(registered_tres=(TresPeriod(names=TRACKED, from_=T0 - 1),))
     assert claim(profile, alloc_tres=CPU_ONLY).statuses["gres_recorded"] == "declared"
@@ -184,6 +198,72 @@ def test_what_is_only_assumed_counts_whole_nodes_in_the_strict_reading():
     assert gpus(claim(confined(None, "proven")).strict) == (8, 8 * H100_PCIE)
     assert gpus(claim(confined(True, "declared")).strict) == (32, 32 * LARGEST)
     assert gpus(claim().strict) == (32, 32 * LARGEST)
+
+
+def test_jobs_that_were_not_held_for_a_part_of_the_run_could_use_all():
+    nodes = (
+        group(devices_confined=True, cores_confined=True, to=T0 + 50),
+        group(devices_confined=False, cores_confined=False, from_=T0 + 50),
+    )
+    found = claim(ClusterProfile(nodes=nodes))
+    assert (gpus(found.devices)[0], cores(found.devices)[0]) == (8, 64)
+
+
+def test_a_zero_is_strict_only_where_it_is_proven_and_jobs_are_held():
+    proven = [registered(TRACKED, T0 - 10)]
+    held, loose = confined(True, "proven"), confined(None, "proven")
+    assert gpus(claim(held, alloc_tres=CPU_ONLY, events=proven).strict) == (0, 0)
+    assert gpus(claim(loose, alloc_tres=CPU_ONLY, events=proven).strict) == (8, 8 * H100_PCIE)
+    assert gpus(claim(held, alloc_tres=CPU_ONLY, first_gpu=1).strict) == (8, 8 * H100_PCIE)
+
+
+def test_strict_takes_cores_that_are_only_declared_for_the_most_there_can_be():
+    found = claim(confined(True, "declared"))
+    assert cores(found.strict) == (RATES.max_cores_per_node, RATES.max_cores_per_node * CORE)
+    assert cores(claim(confined(None, "proven")).strict)[0] == 64
+
+
+def test_strict_does_not_believe_a_label():
+    """Forty cards of any kind are more than a node is taken to hold."""
+    tres = "cpu=8,gres/gpu:t4=40,node=1"
+    unproven = confined(True, "declared")
+    assert gpus(claim(unproven, alloc_tres=tres).strict) == (40, 40 * LARGEST)
+
+
+def test_a_node_that_changed_its_cores_meanwhile_takes_the_larger():
+    nodes = (
+        group(cores=32, to=T0 + 50, cores_confined=False),
+        group(cores=128, from_=T0 + 50, cores_confined=False),
+    )
+    assert cores(claim(ClusterProfile(nodes=nodes)).devices)[0] == 128
+    assert cores(claim(ClusterProfile(nodes=nodes[::-1])).devices)[0] == 128
+
+
+def test_the_larger_core_of_two_models_counts():
+    small = group(hosts="n2", cpu_model="Intel(R) Xeon(R) CPU E5-2680 v4 @ 2.40GHz")
+    both = claim(ClusterProfile(nodes=(group(hosts="n1"), small)), node_list="n[1-2]", nodes=2, cpus=8)
+    rates = {RATES.cpu_core_ops_s(model, BASIS)[1] for model in (MILAN, small.cpu_model)}
+    assert len(rates) == 2
+    assert cores(both.devices)[1] == 8 * max(rates)
+
+
+def test_cores_of_an_unknown_model_after_the_registry_are_strictly_open():
+    late = RATES.complete_through + 1000
+    found = claim(alloc_tres="cpu=8,gres/gpu:h100=1,node=1", since=late - 10, until=late)
+    assert found.devices is not None
+    assert found.strict is None
+    held = ClusterProfile(nodes=(group(devices_confined=True, cores_confined=True, basis="proven"),))
+    assert claim(held, since=late - 10, until=late).strict is not None
+
+
+def test_nodes_that_the_list_does_not_name_count():
+    found = claim(ClusterProfile(nodes=(group(),)), alloc_tres="", node_list="n1", nodes=3)
+    assert gpus(found.devices) == (8 + 64, 8 * H100_PCIE + 64 * LARGEST)
+
+
+def test_a_node_that_lost_its_cards_meanwhile_takes_the_larger_in_whole():
+    nodes = (group(to=T0 + 50), group(gpus=2, from_=T0 + 50))
+    assert gpus(claim(ClusterProfile(nodes=nodes), alloc_tres="").devices) == (8, 8 * H100_PCIE)
 
 
 def test_what_is_proven_counts_its_own_in_both_readings():

@@ -1,11 +1,25 @@
 """The question asked of groups: sums, what may be missing, capacity, the fewest that reach the threshold."""
 
 import dataclasses
+import io
+from contextlib import suppress
+from datetime import UTC
+from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
+from slurm_trace.accounting.events import Event
+from slurm_trace.accounting.options import ReadOptions
+from slurm_trace.accounting.text import read_text
 from slurm_trace.analysis.completeness import Completeness
 from slurm_trace.analysis.groups import people
+from slurm_trace.analysis.rates import Rates
+from slurm_trace.analysis.verdicts import Question
+from slurm_trace.assess import assess
+from slurm_trace.store.engine import open_store
+from slurm_trace.store.ingest import ImportInfo, begin_import
+from slurm_trace.store.load import load_imports
 from tests.support.world import T0, Job, judge, sacct_text, stamp
 
 DAY = 86400
@@ -269,6 +283,206 @@ def test_a_cap_counts_the_time_in_which_runs_overlap_once_and_the_rest_whole(tmp
     (everything,) = found.groups("all")
     whole_node = next(e["bound_flop"] // e["held_s"] for e in found.jobs())
     assert everything.bound_flop == whole_node * (2 * DAY + 1 + DAY + 1)
+
+
+@pytest.mark.parametrize("left_out", ["gpus = 8\n", "cores = 64\n"])
+def test_half_an_inventory_has_no_capacity_and_caps_nothing(tmp_path, inventory, left_out):
+    half = tmp_path / "half.toml"
+    half.write_text(Path(inventory).read_text().replace(left_out, ""))
+    _, found = judge(tmp_path, sacct_text([job(1), job(2)]), profile=str(half))
+    (everything,) = found.groups("all")
+    assert everything.capacity_flop is None
+    assert everything.bound_flop == sum(e["bound_flop"] for e in found.jobs())
+
+
+def test_capacity_is_every_card_and_core_of_the_inventory_for_the_whole_period(tmp_path, inventory):
+    _, found = judge(tmp_path, sacct_text([job(1), job(2, 1, start=T0 + 9 * DAY)]), profile=inventory)
+    (everything,) = found.groups("all")
+    entry = next(found.jobs())
+    assert found.records.period == (T0, T0 + 10 * DAY + 1)
+    assert everything.capacity_flop == 4 * (entry["bound_flop"] // entry["held_s"]) * (10 * DAY + 1)
+
+
+def test_an_unknown_card_after_the_registry_has_no_capacity(tmp_path, inventory):
+    unknown = tmp_path / "unknown.toml"
+    unknown.write_text(Path(inventory).read_text().replace("nvidia-h100-sxm5-80gb", "our new cards"))
+    for start, known in ((T0, True), (Rates.load(None).complete_through, False)):
+        folder = tmp_path / str(start)
+        folder.mkdir()
+        (everything,) = groups(folder, [job(1, start=start)], profile=str(unknown))
+        assert (everything.capacity_flop is not None) == known
+
+
+def test_one_cluster_without_an_inventory_leaves_no_capacity_of_all(tmp_path, inventory):
+    rows = [job(1), job(2, Cluster="d")]
+    (everything,) = groups(tmp_path, rows, profile=inventory)
+    assert everything.capacity_flop is None
+    (tmp_path / "by").mkdir()
+    by_cluster = {
+        g.key: g.capacity_flop for g in groups(tmp_path / "by", rows, by="cluster", profile=inventory)
+    }
+    assert by_cluster["c"] is not None
+    assert by_cluster["d"] is None
+
+
+def test_a_cap_is_not_taken_where_a_member_names_no_node(tmp_path, inventory):
+    rows = [job(1), job(2), job(3, NodeList="", NNodes="1")]
+    _, found = judge(tmp_path, sacct_text(rows), profile=inventory)
+    (everything,) = found.groups("all")
+    assert everything.bound_flop == sum(e["bound_flop"] for e in found.jobs())
+
+
+def test_a_short_run_inside_a_long_one_does_not_hide_the_rest_of_it(tmp_path, inventory):
+    """The node is busy until the end of the longest run, whatever began or ended meanwhile."""
+    rows = [job(1, 10), job(2, 1, start=T0 + DAY), job(3, 1, start=T0 + 9 * DAY)]
+    _, found = judge(tmp_path, sacct_text(rows), profile=inventory)
+    (everything,) = found.groups("all")
+    longest = max(e["bound_flop"] for e in found.jobs())
+    assert everything.bound_flop == longest
+
+
+def test_a_run_that_touches_the_window_counts_whole_in_the_capacity_too(tmp_path, inventory):
+    rows = [job(1, 40, NNodes="4", NodeList="n[1-4]", AllocCPUS="256",
+                AllocTRES="billing=1,cpu=256,gres/gpu:h100=32,gres/gpu=32,node=4")]  # fmt: skip
+    _, found = judge(
+        tmp_path, sacct_text(rows), profile=inventory, since=T0 + 39 * DAY, until=T0 + 39 * DAY + 1
+    )
+    (everything,) = found.groups("all")
+    assert everything.bound_flop == next(found.jobs())["bound_flop"]
+
+
+def test_many_runs_beside_two_records_of_one_allocation(tmp_path):
+    """More runs than are worked out exactly at once, the smallest of them needed to reach the threshold."""
+    rows = [job(n, 0.1, start=T0 + n * DAY) for n in range(2, 302)]
+    rows += [job(1, 1, state="RESIZING", Submit=stamp(T0 - 60)), job(1, 3, gpus=4, Submit=stamp(T0 + DAY))]
+    _, found = judge(tmp_path, sacct_text(rows), threshold="1e21")
+    (everything,) = found.groups("all")
+    assert everything.verdict == "NOT_RULED_OUT"
+    limit = everything.bound_flop - next(e["bound_flop"] for e in found.jobs() if e["job_id_raw"] == 300) // 2
+    found = dataclasses.replace(found, question=Question(limit, "max_any_op", Fraction(0)))
+    assert found.groups("all")[0].fewest_jobs == 301
+    found = dataclasses.replace(
+        found, question=Question(everything.bound_flop + 1, "max_any_op", Fraction(0))
+    )
+    assert found.groups("all")[0].fewest_jobs is None
+
+
+def test_two_records_of_one_allocation_take_the_larger_of_what_is_left(tmp_path):
+    """A job that grew: the smaller record is the first to end."""
+    rows = [
+        job(1, 1, gpus=2, state="RESIZING", Submit=stamp(T0 - 60)),
+        job(1, 3, gpus=8, Submit=stamp(T0 + DAY)),
+    ]
+    _, found = judge(tmp_path, sacct_text(rows))
+    (everything,) = found.groups("all")
+    assert everything.bound_flop == max(e["bound_flop"] for e in found.jobs())
+
+
+def test_strict_sums_take_no_merging_for_proven(tmp_path):
+    rows = [job(1, 1, state="RESIZING", Submit=stamp(T0 - 60)), job(1, 3, Submit=stamp(T0 + DAY))]
+    _, found = judge(tmp_path, sacct_text(rows))
+    proven = {name: Completeness("proven") for name in found.records.complete}
+    found = dataclasses.replace(found, records=dataclasses.replace(found.records, complete=proven))
+    assert found.groups("all")[0].verdict_strict == "INSUFFICIENT"
+
+
+def test_rows_that_name_no_cluster_and_gaps_of_any_cluster_leave_accounts_open(tmp_path):
+    _, found = judge(tmp_path, sacct_text([job(1)]))
+    for change in (
+        {"rejected": {None: 1}},
+        {"complete": found.records.complete | {"d": Completeness("assumed", ("a gap",))}},
+    ):
+        changed = dataclasses.replace(found, records=dataclasses.replace(found.records, **change))
+        for by in ("all", "account", "user"):
+            assert {g.verdict for g in changed.groups(by)} == {"INSUFFICIENT"}
+
+
+def test_a_strict_group_needs_records_that_are_proven_complete(tmp_path, inventory):
+    sure = tmp_path / "sure.toml"
+    words = 'devices_confined = true\ncores_confined = true\nbasis = "proven"\n'
+    sure.write_text(Path(inventory).read_text() + words)
+    _, found = judge(tmp_path, sacct_text([job(1, state="CANCELLED by 7")]), profile=str(sure))
+    for status, verdict in (
+        ("assumed", "INSUFFICIENT"),
+        ("declared", "INSUFFICIENT"),
+        ("proven", "RULED_OUT"),
+    ):
+        records = dataclasses.replace(found.records, complete={"c": Completeness(status)})
+        assert dataclasses.replace(found, records=records).groups("all")[0].verdict_strict == verdict
+
+
+# Windows
+
+
+def test_what_touches_a_window(tmp_path):
+    rows = [
+        job(1),
+        job(2, start=T0 + 5 * DAY),
+        job(3, 0, Elapsed="00:00:00", Timelimit=""),  # nothing tells when it ended
+        job(4, 0, start=T0 + 5 * DAY, Elapsed="00:00:00", Timelimit=""),
+    ]
+    for n, (since, until, jobs) in enumerate(
+        [
+            (T0 + DAY, None, {1, 2, 3, 4}),  # its last second may be in it
+            (T0 + DAY + 1, None, {2, 3, 4}),
+            (None, T0, set()),
+            (None, T0 + 1, {1, 3}),
+            (T0 + DAY + 1, T0 + 5 * DAY, {3}),
+        ]
+    ):
+        (tmp_path / str(n)).mkdir()
+        _, found = judge(tmp_path / str(n), sacct_text(rows), since=since, until=until)
+        assert {e["job_id_raw"] for e in found.jobs()} == jobs, (since, until)
+
+
+def test_a_run_without_a_start_touches_every_window(tmp_path):
+    _, found = judge(tmp_path, sacct_text([job(1)], frozenset({"Start"})), since=1, until=2)
+    assert found.groups("all")[0].jobs == 1
+
+
+# What the store tells
+
+
+def test_an_import_that_broke_off_leaves_all_open(tmp_path):
+    _, found = judge(tmp_path, sacct_text([job(1)]))
+    store = open_store(str(tmp_path / "store.db"), create=False)
+    blocks = list(
+        read_text(io.BytesIO(sacct_text([job(2)])), ReadOptions(cluster="c", zone=UTC, source_name="x"))
+    )
+    with suppress(KeyboardInterrupt), begin_import(store, ImportInfo("file", "x", cluster="c")) as run:
+        run.add(blocks[0])
+        raise KeyboardInterrupt
+    again = assess(store, found.request)
+    store.close()
+    (everything,) = again.groups("all")
+    assert everything.verdict == "INSUFFICIENT"
+    assert "was not finished" in everything.reasons[0]
+
+
+def test_rows_of_another_cluster_that_could_not_be_read_leave_all_open(tmp_path):
+    _, found = judge(tmp_path, sacct_text([job(1)]))
+    store = open_store(str(tmp_path / "store.db"), create=False)
+    bad = job(2, Cluster="d", Start="yesterday", Submit="soon", End="later", State="")
+    blocks = read_text(io.BytesIO(sacct_text([bad])), ReadOptions(cluster="d", zone=UTC, source_name="x"))
+    with begin_import(store, ImportInfo("file", "x", cluster="d")) as run:
+        for block in blocks:
+            run.add(block)
+        run.finish()
+    again = assess(store, found.request)
+    store.close()
+    assert {g.verdict for g in again.groups("all")} == {"INSUFFICIENT"}
+
+
+def test_a_node_that_is_still_down_was_down_until_its_events_were_read(tmp_path):
+    _, found = judge(tmp_path, sacct_text([job(1, state="NODE_FAIL")]))
+    store = open_store(str(tmp_path / "store.db"), create=False)
+    with begin_import(store, ImportInfo("events", "e", cluster="c")) as run:
+        run.add_events([Event("c", "n1", T0 + DAY, None, "DOWN*", "Not responding", None, "slurm")], [])
+        run.finish()
+    (entry,) = assess(store, found.request).jobs()
+    read_at = max(i.finished_at for i in load_imports(store))
+    store.close()
+    assert entry["held_s"] >= read_at - T0
 
 
 def test_users_are_people_not_names(tmp_path):

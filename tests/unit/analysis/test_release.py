@@ -62,6 +62,8 @@ def release(events=(), site=None, **values):
             501,
             QUERY,
         ),
+        # ended so shortly before the query that the row may still change
+        ({"final": False, "flags": "settling", "queried_at": T0 + 105}, 100, 101, SETTLED),
         # no state, so it may have been killed
         ({"state": "UNKNOWN", "final": False, "flags": "state_unknown"}, 100, 191, KILLED),
         # a state that is not final wins over a filled End
@@ -150,6 +152,7 @@ def down(start, end, node="n1"):
     [
         (down(T0 + 100, T0 + 1000), 1031, NODE_LOST, True),
         (down(T0 + 40, T0 + 1000), 1031, NODE_LOST, True),
+        (down(T0 + 190, T0 + 1000), 1031, NODE_LOST, True),  # noticed a little later
         (down(T0 + 100, None), NOW - T0 + 31, NODE_LOST, True),  # still down, as far as the records go
         (down(T0 + 100, T0 + 1000, "n2"), 191, KILLED, False),
         (down(T0 + 90_000, T0 + 91_000), 191, KILLED, False),
