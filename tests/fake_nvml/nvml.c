@@ -113,7 +113,10 @@ static nvmlReturn_t enter(nvmlDevice_t device, const char *function, struct plac
     { nvmlReturn_t code_ = enter((device), __func__ + 4, &p, &at); if (code_ != NVML_SUCCESS) return code_; }
 #define WHOLE() if (p.u) return NVML_ERROR_NOT_SUPPORTED
 #define PHYSICAL() do { WHOLE(); if (p.g->p->virtual_) return NVML_ERROR_NOT_SUPPORTED; } while (0)
-#define INT_OF(value) ((unsigned)(uint64_t)(value))
+
+/* What a register of 32 or 64 bits shows of a number that it cannot hold: all ones. */
+static unsigned narrow(double value) { return value < 0 || value >= 4294967296.0 ? ~0u : (unsigned)value; }
+static unsigned long long wide(double value) { return value < 0 || value >= 18446744073709551615.0 ? ~0ull : (unsigned long long)value; }
 
 static nvmlReturn_t text(char *out, unsigned length, const char *what) {
     if (!out) return NVML_ERROR_INVALID_ARGUMENT;
@@ -296,15 +299,15 @@ nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttribute
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
     ENTER(device) WHOLE();
     if (p.g->instances) return NVML_ERROR_NOT_SUPPORTED;
-    rates->gpu = INT_OF(reading_of(p.g, R_UTILIZATION, at));
-    rates->memory = INT_OF(reading_of(p.g, R_MEMORY_UTILIZATION, at));
+    rates->gpu = narrow(reading_of(p.g, R_UTILIZATION, at));
+    rates->memory = narrow(reading_of(p.g, R_MEMORY_UTILIZATION, at));
     return NVML_SUCCESS;
 }
 static void memory_of(const struct place *p, double at, unsigned long long *total, unsigned long long *used) {
     double value;
     if (p->u || !override_of(p->g, R_MEMORY_USED, at, &value)) value = memory_used(p->g, p->u, at);
     *total = p->u ? p->u->memory : p->g->whole.memory;
-    *used = value >= 18446744073709551615.0 ? ~0ull : (unsigned long long)value;
+    *used = wide(value);
 }
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) { ENTER(device) memory_of(&p, at, &memory->total, &memory->used); memory->free = memory->total - memory->used; return NVML_SUCCESS; }
 #ifndef OLD_DRIVER
@@ -317,7 +320,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
     return NVML_SUCCESS;
 }
 #endif
-#define SCALAR(call, type, reading) nvmlReturn_t call(nvmlDevice_t device, type *out) { ENTER(device) PHYSICAL(); *out = (type)(uint64_t)reading_of(p.g, reading, at); return NVML_SUCCESS; }
+#define SCALAR(call, type, reading) nvmlReturn_t call(nvmlDevice_t device, type *out) { ENTER(device) PHYSICAL(); *out = (type)(sizeof(type) == 4 ? narrow(reading_of(p.g, reading, at)) : wide(reading_of(p.g, reading, at))); return NVML_SUCCESS; }
 SCALAR(nvmlDeviceGetPowerUsage, unsigned, R_POWER)
 SCALAR(nvmlDeviceGetEnforcedPowerLimit, unsigned, R_POWER_LIMIT)
 SCALAR(nvmlDeviceGetPowerManagementLimit, unsigned, R_POWER_LIMIT)
@@ -330,28 +333,28 @@ nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, nvmlPstates_t *s
 nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *energy) {
     ENTER(device) WHOLE();
     if (!p.g->p->energy) return NVML_ERROR_NOT_SUPPORTED;
-    *energy = (unsigned long long)reading_of(p.g, R_ENERGY, at);
+    *energy = wide(reading_of(p.g, R_ENERGY, at));
     return NVML_SUCCESS;
 }
 static nvmlReturn_t clock_of(struct place *p, double at, nvmlClockType_t type, bool top, unsigned *clock) {
     if (p->u) return NVML_ERROR_NOT_SUPPORTED;
-    if (type == NVML_CLOCK_MEM) *clock = INT_OF(reading_of(p->g, top ? R_MEMORY_CLOCK_MAX : R_MEMORY_CLOCK, at));
-    else *clock = INT_OF(reading_of(p->g, top ? R_SM_CLOCK_MAX : R_SM_CLOCK, at));
+    if (type == NVML_CLOCK_MEM) *clock = narrow(reading_of(p->g, top ? R_MEMORY_CLOCK_MAX : R_MEMORY_CLOCK, at));
+    else *clock = narrow(reading_of(p->g, top ? R_SM_CLOCK_MAX : R_SM_CLOCK, at));
     return NVML_SUCCESS;
 }
 nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned *clock) { ENTER(device) return clock_of(&p, at, type, false, clock); }
 nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned *clock) { ENTER(device) return clock_of(&p, at, type, true, clock); }
 nvmlReturn_t nvmlDeviceGetApplicationsClock(nvmlDevice_t device, nvmlClockType_t type, unsigned *clock) { ENTER(device) return clock_of(&p, at, type, true, clock); }
-nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor, unsigned *celsius) { ENTER(device) (void)sensor; PHYSICAL(); *celsius = INT_OF(reading_of(p.g, R_TEMPERATURE, at)); return NVML_SUCCESS; }
+nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor, unsigned *celsius) { ENTER(device) (void)sensor; PHYSICAL(); *celsius = narrow(reading_of(p.g, R_TEMPERATURE, at)); return NVML_SUCCESS; }
 #ifndef OLD_DRIVER
 nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_t *temperature) {
     ENTER(device) PHYSICAL();
     if (temperature->version != nvmlTemperature_v1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    temperature->temperature = (int)INT_OF(reading_of(p.g, R_TEMPERATURE, at));
+    temperature->temperature = (int)narrow(reading_of(p.g, R_TEMPERATURE, at));
     return NVML_SUCCESS;
 }
 #endif
-nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, nvmlPcieUtilCounter_t counter, unsigned *value) { ENTER(device) PHYSICAL(); *value = INT_OF(reading_of(p.g, counter == NVML_PCIE_UTIL_TX_BYTES ? R_PCIE_TX : R_PCIE_RX, at)); return NVML_SUCCESS; }
+nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, nvmlPcieUtilCounter_t counter, unsigned *value) { ENTER(device) PHYSICAL(); *value = narrow(reading_of(p.g, counter == NVML_PCIE_UTIL_TX_BYTES ? R_PCIE_TX : R_PCIE_RX, at)); return NVML_SUCCESS; }
 nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t type, nvmlEccCounterType_t counter, unsigned long long *count) { ENTER(device) PHYSICAL(); (void)type; (void)counter; *count = 0; return NVML_SUCCESS; }
 nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned *value, unsigned *period) { ENTER(device) PHYSICAL(); *value = 0; *period = 167000; return NVML_SUCCESS; }
 nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned *value, unsigned *period) { ENTER(device) PHYSICAL(); *value = 0; *period = 167000; return NVML_SUCCESS; }
@@ -386,7 +389,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUti
     for (int i = 0; i < p.g->whole.processes; i++) {
         const struct process *one = &p.g->whole.process[i];
         if (at < one->start || at >= one->end || stamp <= last) continue;
-        if (samples && found < *count) samples[found] = (nvmlProcessUtilizationSample_t){one->pid, stamp, INT_OF(reading_of(p.g, R_UTILIZATION, at)), INT_OF(reading_of(p.g, R_MEMORY_UTILIZATION, at)), 0, 0};
+        if (samples && found < *count) samples[found] = (nvmlProcessUtilizationSample_t){one->pid, stamp, narrow(reading_of(p.g, R_UTILIZATION, at)), narrow(reading_of(p.g, R_MEMORY_UTILIZATION, at)), 0, 0};
         found++;
     }
     bool small = found > *count || (found && !samples);
@@ -399,7 +402,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUti
 #ifndef OLD_DRIVER
 static void whole_number(nvmlFieldValue_t *field, double value) {
     field->valueType = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
-    field->value.ullVal = value >= 18446744073709551615.0 ? ~0ull : (unsigned long long)value;
+    field->value.ullVal = wide(value);
 }
 static nvmlReturn_t one_field(const struct place *p, double at, nvmlFieldValue_t *field) {
     const struct profile *kind = p->g->p;
@@ -417,7 +420,7 @@ static nvmlReturn_t one_field(const struct place *p, double at, nvmlFieldValue_t
         bool average = field->fieldId == NVML_FI_DEV_POWER_AVERAGE;
         if ((module && !kind->module_extra_w) || (average && (module || !kind->power_average))) return NVML_ERROR_NOT_SUPPORTED;
         field->valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
-        field->value.uiVal = INT_OF(reading_of(p->g, module ? R_MODULE_POWER : average ? R_POWER_AVERAGE : R_POWER_INSTANT, at));
+        field->value.uiVal = narrow(reading_of(p->g, module ? R_MODULE_POWER : average ? R_POWER_AVERAGE : R_POWER_INSTANT, at));
         return NVML_SUCCESS;
     }
     case NVML_FI_DEV_PCIE_COUNT_TX_BYTES: case NVML_FI_DEV_PCIE_COUNT_RX_BYTES:
@@ -472,7 +475,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type, 
         if (stamp <= since || hole) continue;
         samples[found].timeStamp = stamp;
         samples[found].sampleValue.ullVal = 0;
-        samples[found++].sampleValue.uiVal = INT_OF(reading_of(p.g, rings[type].reading, moment));
+        samples[found++].sampleValue.uiVal = narrow(reading_of(p.g, rings[type].reading, moment));
     }
     *count = found;
     return found ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
@@ -583,7 +586,7 @@ nvmlReturn_t nvmlDeviceGetSupportedMemoryClocks(nvmlDevice_t device, unsigned *c
     bool small = *count < 1;
     *count = 1;
     if (small || !clocks) return NVML_ERROR_INSUFFICIENT_SIZE;
-    clocks[0] = INT_OF(reading_of(p.g, R_MEMORY_CLOCK_MAX, at));
+    clocks[0] = narrow(reading_of(p.g, R_MEMORY_CLOCK_MAX, at));
     return NVML_SUCCESS;
 }
 nvmlReturn_t nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t device, unsigned memory, unsigned *count, unsigned *clocks) {
@@ -592,10 +595,24 @@ nvmlReturn_t nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t device, unsigned 
     (void)memory;
     *count = 2;
     if (small || !clocks) return NVML_ERROR_INSUFFICIENT_SIZE;
-    clocks[0] = INT_OF(reading_of(p.g, R_SM_CLOCK_MAX, at));
+    clocks[0] = narrow(reading_of(p.g, R_SM_CLOCK_MAX, at));
     clocks[1] = p.g->p->idle_mhz;
     return NVML_SUCCESS;
 }
 nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned size, unsigned long *set) { ENTER(device) memset(set, 0xff, size * sizeof *set); return NVML_SUCCESS; }
 nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, nvmlEnableState_t *state) { ENTER(device) (void)link; *state = NVML_FEATURE_DISABLED; return NVML_ERROR_NOT_SUPPORTED; }
 nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned link, nvmlPciInfo_t *pci) { ENTER(device) (void)link; (void)pci; return NVML_ERROR_NOT_SUPPORTED; }
+
+/* ---- what nvitop wants besides ---- */
+
+nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned *speed) { ENTER(device) (void)speed; return NVML_ERROR_NOT_SUPPORTED; }
+nvmlReturn_t nvmlDeviceGetDisplayActive(nvmlDevice_t device, nvmlEnableState_t *state) { ENTER(device) *state = NVML_FEATURE_DISABLED; return NVML_SUCCESS; }
+nvmlReturn_t nvmlDeviceGetDisplayMode(nvmlDevice_t device, nvmlEnableState_t *state) { ENTER(device) *state = NVML_FEATURE_DISABLED; return NVML_SUCCESS; }
+nvmlReturn_t nvmlDeviceGetDriverModel_v2(nvmlDevice_t device, nvmlDriverModel_t *current, nvmlDriverModel_t *pending) { ENTER(device) (void)current; (void)pending; return NVML_ERROR_NOT_SUPPORTED; }
+nvmlReturn_t nvmlDeviceGetDriverModel(nvmlDevice_t device, nvmlDriverModel_t *current, nvmlDriverModel_t *pending) { return nvmlDeviceGetDriverModel_v2(device, current, pending); }
+nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
+    ENTER(device)
+    *major = !strcmp(p.g->p->key, "A100") ? 8 : !strcmp(p.g->p->key, "B200") ? 10 : 9;
+    *minor = 0;
+    return NVML_SUCCESS;
+}

@@ -14,6 +14,7 @@ from typing import Any
 
 from slurm_trace.node import fields as spec
 from slurm_trace.node.devices.base import CounterRead, DeviceInfo, Reading, SourceInfo, XidEvent
+from slurm_trace.node.devices.codes import commonest
 from slurm_trace.node.errors import DeviceLost, NotSupported, SourceGone
 
 # amdsmi_status_t.
@@ -173,7 +174,7 @@ class AmdSmiSource:
             values.append(value)
         tried = {name: reason for name, reason in reasons.items() if name in asks}
         if len(tried) == len(asks):
-            raise DeviceLost(uuid, next(iter(tried.values())))
+            raise DeviceLost(uuid, commonest(tried.values()))
         for name, reason in tried.items():
             self._faults[uuid, name, reason] += 1
         return tuple(values), reasons

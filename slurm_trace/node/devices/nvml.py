@@ -61,6 +61,7 @@ class NvmlSource:
         self._cards: dict[int, str] = {}
         self._events: Any = None
         self._open = False
+        self._handles: list[Any] = []
         self._failed: list[tuple[int, str]] = []
         self._past_faults: Counter[tuple[str, str, str]] = Counter()
 
@@ -101,7 +102,7 @@ class NvmlSource:
         self._past_faults = Counter(self.faults)
         for device in self._devices.values():
             device.release()
-        self._devices, self._infos, self._cards = {}, [], {}
+        self._devices, self._infos, self._handles, self._cards = {}, [], [], {}
         events, self._events = self._events, None
         # What fails here has been let go of already.
         if events is not None:
@@ -203,6 +204,7 @@ class NvmlSource:
         )
         self._devices[uuid] = device
         self._infos.append(card)
+        self._handles.append(handle)
         self._cards[_address(handle)] = uuid
         for place, instance in _instances(handle) if card.mig_enabled else ():
             self._guard(index, self._find_instance, card, handle, place, instance)
@@ -238,10 +240,7 @@ class NvmlSource:
             events = pynvml.nvmlEventSetCreate()
         except pynvml.NVMLError:
             return
-        for info in self._infos:
-            if info.parent_uuid is not None:
-                continue
-            handle = pynvml.nvmlDeviceGetHandleByUUID(info.uuid)
+        for handle in self._handles:
             types = _ask(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
             if types & pynvml.nvmlEventTypeXidCriticalError:
                 _ask(pynvml.nvmlDeviceRegisterEvents, handle, pynvml.nvmlEventTypeXidCriticalError, events)

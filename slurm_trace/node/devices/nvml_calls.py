@@ -173,6 +173,7 @@ def temperature(handle: Any, place: int, field: Field) -> Call | None:
     buffer.sensorType = pynvml.NVML_TEMPERATURE_GPU
 
     def take(values: Values, problems: Problems) -> None:
-        put(values, problems, place, field, buffer.temperature)
+        # Signed here, unsigned in the older call: -1 is all ones.
+        put(values, problems, place, field, buffer.temperature & 0xFFFF_FFFF)
 
     return Call(function, (handle, ctypes.byref(buffer)), take, (field,))

@@ -148,7 +148,7 @@ class NvmlDevice:
     ) -> Mapping[str, str]:
         """Count what went wrong; where nothing was answered at all, the device is lost."""
         if not answered:
-            raise DeviceLost(self.uuid, next(iter(problems.values())))
+            raise DeviceLost(self.uuid, codes.commonest(problems.values()))
         for name, reason in problems.items():
             if reason in codes.LASTING and name in _GPM_NAMES:
                 # Which metrics there are shows at the first read only.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from slurm_trace.node import fields as spec
 from slurm_trace.node.devices import model
 from slurm_trace.node.devices.base import CounterRead, DeviceInfo, Reading, SourceInfo, XidEvent
-from slurm_trace.node.devices.codes import DEAD, LASTING, STALE_US, reason_of
+from slurm_trace.node.devices.codes import DEAD, LASTING, STALE_US, commonest, reason_of
 from slurm_trace.node.devices.profiles import Profile
 from slurm_trace.node.devices.scenario import LOST, Fault, Gpu, Scenario, Unit
 from slurm_trace.node.errors import DeviceLost, NotSupported, SourceGone
@@ -185,7 +185,7 @@ class ScenarioSource:
             raise NotSupported(f"{uuid} does not hand over {kind} now ({reason}); poll it", reason) from None
         entries: list[tuple[int, int | None]] = []
         for stamp, value in model.ring(self._scenario, device.gpu, number, since_us, at):
-            wrong = spec.invalid(spec.FIELDS[kind], int(value))
+            wrong = spec.invalid(spec.FIELDS[kind], _shown_as(value))
             if wrong is not None:
                 self._faults[uuid, f"ring:{kind}", wrong] += 1
             entries.append((stamp, int(value) if wrong is None else None))
@@ -322,7 +322,7 @@ class ScenarioSource:
             if reason in DEAD:
                 raise DeviceLost(uuid, reason)
         if not answered:
-            raise DeviceLost(uuid, next(iter(tried.values())))
+            raise DeviceLost(uuid, commonest(tried.values()))
         for name, reason in tried.items():
             if reason != "first_read":
                 self._faults[uuid, name, reason] += 1
@@ -369,9 +369,13 @@ class ScenarioSource:
             return sum(start <= at < end for part in parts for start, end, _, _ in part.processes)
         if shows == "memory_used":
             set_value = None if unit is not None else model.override(gpu, shows, at)
-            # A double cannot hold the sentinel of 64 bits: it is the next number up.
-            return min(int(model.memory_used(gpu, unit, at) if set_value is None else set_value), 2**64 - 1)
-        return int(model.reading(self._scenario, gpu, shows, at))
+            return _shown_as(model.memory_used(gpu, unit, at) if set_value is None else set_value)
+        return _shown_as(model.reading(self._scenario, gpu, shows, at))
+
+
+def _shown_as(value: float) -> int:
+    """What a register shows of a number that it cannot hold: all ones."""
+    return int(value) if 0 <= value < 2**64 else 2**64 - 1
 
 
 def _describe(device: _Device, index: int, at: float, scenario: Scenario, scope: str) -> DeviceInfo:
