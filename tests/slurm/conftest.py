@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.cluster import Cluster, cluster, why_not
+from support.cluster_samplers import Samplers, samplers
 from support.slurmdbd import Accounting, missing_programs, slurmdbd
 
 CAPTURE = Path(__file__).parents[1] / "fixtures" / "captures" / "2205"
@@ -31,4 +32,11 @@ def lab() -> Iterator[Cluster]:
     if reason:
         pytest.skip(reason)
     with cluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def traced(lab: Cluster) -> Iterator[Samplers]:
+    """The project's sampler on every node of it."""
+    with samplers(lab) as running:
         yield running

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from support.cluster import NODES, Cluster
+from support.cluster_samplers import Samplers
 from support.cluster_trouble import TROUBLES
 from support.daemons import wait_for
 
@@ -30,7 +30,7 @@ def run_job(lab: Cluster) -> tuple[int, float]:
 
 
 @pytest.mark.parametrize("name", TROUBLES)
-def test_trouble_neither_drains_nor_delays(lab: Cluster, name: str) -> None:
+def test_trouble_neither_drains_nor_delays(lab: Cluster, traced: Samplers, name: str) -> None:
     with TROUBLES[name](lab):
         job, waited = run_job(lab)
         assert lab.states(job) == {job: "COMPLETED"}
@@ -42,30 +42,31 @@ def test_trouble_neither_drains_nor_delays(lab: Cluster, name: str) -> None:
         scan = lab.leases(node)
         assert [end.how for lease, end in scan.ended if lease.job_id == job] == ["epilog"]
         assert not scan.refused
+    traced.wait_for_spools(job, ["n1", "n2"])
+    assert traced.alive() == set(NODES)
 
 
-def test_process_that_a_prolog_starts_outlives_the_job_and_holds_nothing_up(lab: Cluster) -> None:
+def test_process_that_a_prolog_starts_outlives_the_job_and_holds_nothing_up(
+    lab: Cluster, traced: Samplers
+) -> None:
     started = lab.root / "started"
     program = lab.root / "etc" / "fake-sampler"
     program.write_text(f"#!/bin/sh\necho $$ >>{started}\nexec sleep 60\n")
     program.chmod(0o755)
-    usual = f"directory={lab.root}/nodes/%n\n"
-    with ExitStack() as stack:
-        stack.enter_context(
-            lab.hooks_configured(
-                f"{usual}sampler_start=setsid\nsampler_user=root\nsampler_command={program}\n"
-            )
-        )
-        stack.callback(_kill, started)
-        _, waited = run_job(lab)
-        assert waited < DELAY_S
-        wait_for(lambda: started.exists() and len(started.read_text().split()) == 2, "two samplers")
-        for pid in started.read_text().split():
-            assert Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
-            assert {p.readlink() for p in Path(f"/proc/{pid}/fd").iterdir()} == {Path("/dev/null")}
-        assert lab.node_states() == dict.fromkeys(NODES, "idle")
-
-
-def _kill(started: Path) -> None:
-    for pid in started.read_text().split():
-        os.kill(int(pid), signal.SIGKILL)
+    settings = (
+        f"directory={lab.root}/nodes/%n\nsampler_start=setsid\nsampler_user=root\nsampler_command={program}\n"
+    )
+    started.touch()
+    with traced.without("n1", "n2"), lab.hooks_configured(settings):
+        try:
+            _, waited = run_job(lab)
+            assert waited < DELAY_S
+            wait_for(lambda: len(started.read_text().split()) == 2, "two samplers")
+            for pid in started.read_text().split():
+                process = Path("/proc", pid)
+                wait_for(lambda process=process: (process / "comm").read_text() == "sleep\n", "its exec")
+                assert {one.readlink() for one in (process / "fd").iterdir()} == {Path("/dev/null")}
+            assert lab.node_states() == dict.fromkeys(NODES, "idle")
+        finally:
+            for pid in started.read_text().split():
+                os.kill(int(pid), signal.SIGKILL)

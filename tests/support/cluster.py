@@ -25,6 +25,7 @@ from pathlib import Path
 
 from slurm_trace.node.lease import LeaseScan, read_leases
 from support.cluster_conf import (
+    FIRST_MINOR,
     GPUS,
     NODES,
     NVIDIA_MAJOR,
@@ -179,13 +180,13 @@ class Cluster:
         )
 
     def allocation(self, job: int) -> dict[str, Gpus]:
-        """What a running job holds on each node, as `scontrol show job -d` has it."""
+        """What a running job holds on each node."""
+        return self.allocation_in(self.run("scontrol", "show", "job", "-d", str(job)))
+
+    def allocation_in(self, text: str) -> dict[str, Gpus]:
+        """What a job holds on each node, from the text of `scontrol show job -d`."""
         found: dict[str, Gpus] = {}
-        for nodes, gres in re.findall(
-            r"^\s+Nodes=(\S+) CPU_IDs=\S+ Mem=\S+ GRES=(\S*)",
-            self.run("scontrol", "show", "job", "-d", str(job)),
-            re.M,
-        ):
+        for nodes, gres in re.findall(r"^\s+Nodes=(\S+) CPU_IDs=\S+ Mem=\S+ GRES=(\S*)", text, re.M):
             index = re.search(r"IDX:([0-9,-]+)\)", gres)
             gpus = tuple(_numbers(index[1])) if index else None
             names = self.run("scontrol", "show", "hostnames", nodes).split()
@@ -306,7 +307,7 @@ def _make_directories(root: Path) -> None:
     for name in ("run", "log", "jobs"):
         (root / name).chmod(0o1777)
     shutil.chown(root / "state", "slurm")
-    for minor in range(GPUS):
+    for minor in range(GPUS + max(FIRST_MINOR.values())):
         os.mknod(root / "dev" / f"nvidia{minor}", 0o600 | stat.S_IFCHR, os.makedev(NVIDIA_MAJOR, minor))
     for node in NODES:
         (root / "slurmd" / node).mkdir()

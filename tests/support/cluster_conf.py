@@ -10,6 +10,8 @@ from pathlib import Path
 NODES = ("n1", "n2", "n3", "n4")
 GPUS = 8
 GPU_TYPES = {"n1": "h100", "n2": "h100", "n3": "h100", "n4": "a100"}
+# Minor number of a node's first device: not everywhere the same as Slurm's index.
+FIRST_MINOR = {"n1": 0, "n2": 0, "n3": 1, "n4": 0}
 NVIDIA_MAJOR = 195
 
 
@@ -101,10 +103,10 @@ PartitionName=yielding Nodes=n[1-4] MaxTime=INFINITE State=UP PriorityTier=1 Pre
 
 
 def gres_conf(root: Path) -> str:
-    """Eight devices a node, all the same files."""
+    """Eight devices a node."""
     return "".join(
-        f"NodeName={name} Name=gpu Type={GPU_TYPES[name]} File={root}/dev/nvidia[0-{GPUS - 1}]\n"
-        for name in NODES
+        f"NodeName={name} Name=gpu Type={GPU_TYPES[name]} File={root}/dev/nvidia[{first}-{first + GPUS - 1}]\n"
+        for name, first in FIRST_MINOR.items()
     )
 
 
