@@ -256,6 +256,22 @@ def test_cores_of_an_unknown_model_after_the_registry_are_strictly_open():
     assert claim(held, since=late - 10, until=late).strict is not None
 
 
+def test_a_core_of_unknown_model_after_the_registry_is_strictly_open_on_nodes_of_which_all_else_is_proven():
+    late = RATES.complete_through + 1000
+    nodes = (group(devices_confined=True, cores_confined=True, basis="proven", cpu_model=None),)
+    found = claim(ClusterProfile(nodes=nodes), since=late - 10, until=late)
+    assert found.devices is not None
+    assert found.strict is None
+
+
+def test_one_node_outside_the_inventory_leaves_an_unknown_type_after_the_registry_open():
+    late = RATES.complete_through + 1000
+    values = {"alloc_tres": "cpu=8,gres/gpu:gb900=2,node=2", "node_list": "n[4-5]", "nodes": 2}
+    profile = ClusterProfile(nodes=(group(),))
+    assert claim(profile, since=late - 10, until=late, **values).devices is None
+    assert claim(profile, **values).devices is not None
+
+
 def test_nodes_that_the_list_does_not_name_count():
     found = claim(ClusterProfile(nodes=(group(),)), alloc_tres="", node_list="n1", nodes=3)
     assert gpus(found.devices) == (8 + 64, 8 * H100_PCIE + 64 * LARGEST)

@@ -1,7 +1,7 @@
 """Bounds of single runs: exact, and never below what the records leave open."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slurm_trace.analysis.envelope import _longest_s
@@ -89,5 +89,22 @@ def test_strict_takes_a_release_that_is_proven(tmp_path, proven):
 
 @settings(max_examples=300)
 @given(st.integers(0, 10**40), st.integers(-1, 10**60), st.integers(0, 10**11))
+@example(7, 21, 3)
+@example(0, 1, 10**11)
 def test_the_longest_time_below_a_limit_is_exact(flop_s, limit, held_s):
     assert (held_s <= _longest_s(flop_s, limit)) == (held_s * flop_s < limit)
+
+
+def test_below_is_exact_to_the_last_operation(tmp_path, proven):
+    rows = [row(1, AllocTRES=UNTYPED, State="CANCELLED by 7")]
+    envelope = judge(tmp_path, sacct_text(rows), profile=proven)[1].envelope
+    for strict, bound in ((False, envelope.bound_flop(0)), (True, envelope.strict_flop(0))):
+        assert [bool(envelope.below(bound + n, strict=strict)[0]) for n in (0, 1)] == [False, True]
+
+
+def test_without_a_bound_nothing_is_below(tmp_path, proven):
+    rows = [row(1, AllocTRES=UNTYPED), row(2, 0, AllocTRES=UNTYPED, Timelimit="")]
+    envelope = judge(tmp_path, sacct_text(rows), profile=proven)[1].envelope
+    assert envelope.below(10**60).tolist() == [True, False]
+    assert envelope.below(10**60, strict=True).tolist() == [False, False]
+    assert envelope.below(0).tolist() == [False, False]
