@@ -6,11 +6,14 @@ import csv
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
 FORMATS = ("table", "json", "csv")
+
+COLUMN_GAP = 3
+"""Blanks between two columns of a table."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -72,7 +75,7 @@ def _cell(value: Any) -> Any:
     if isinstance(value, str):
         # A spreadsheet would run a cell that begins like a formula.
         return "'" + value if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
-    return json.dumps(value) if isinstance(value, (list, dict)) else value
+    return json.dumps(value) if isinstance(value, (list, tuple, dict)) else value
 
 
 def print_table(
@@ -81,17 +84,41 @@ def print_table(
     *,
     title: str | None = None,
     right: Sequence[str] = (),
+    spare: Sequence[str] | None = None,
 ) -> None:
-    """A table on stdout. Cells are text, never markup."""
+    """A table on stdout. Cells are text, never markup.
+
+    Args:
+        columns: Their names.
+        rows: A cell a column.
+        title: Stands above the table.
+        right: Columns of figures, set to the right.
+        spare: Columns that a terminal too narrow goes without, the first of them first. No cell is folded then; with
+            None the cells of all columns are, as far as it takes.
+    """
     from rich import box
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console = Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else 160)
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in columns:
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+    lines = [[printable(cell) for cell in row] for row in rows]
+    shown, left_out = list(range(len(columns))), []
+    if spare is not None:
+        needs = [max(map(cell_len, (columns[i], *(line[i] for line in lines)))) + COLUMN_GAP for i in shown]
+        for name in spare:
+            if sum(needs[i] for i in shown) <= console.width:
+                break
+            shown.remove(columns.index(name))
+            left_out.append(name)
+        console.width = max(console.width, sum(needs[i] for i in shown))
+    for i in shown:
+        justify: Literal["left", "right"] = "right" if columns[i] in right else "left"
+        table.add_column(columns[i], justify=justify, overflow="fold", no_wrap=spare is not None)
+    for line in lines:
+        table.add_row(*(Text(line[i]) for i in shown))
     console.print(table)
+    if left_out:
+        click.echo(f"  too narrow for: {', '.join(left_out)}; widen the terminal, or take --format csv")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Context
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, SupportsInt, TypeVar
 
 import click
 
@@ -32,6 +33,15 @@ TERM_COLUMNS = (
     "node", "gpu", "kind", "device", "count", "from", "to", "seconds", "rung", "ceiling_flop_s", "flop", "source",
 )  # fmt: skip
 
+RANK_COLUMNS = (
+    "#", "job", "user", "account", "state", "nodes", "GPUs", "held", "bound FLOP", "of T", "verdict", "strict",
+)  # fmt: skip
+RANK_FIGURES = ("#", "nodes", "held", "bound FLOP", "of T")
+RANK_SPARE = ("nodes", "account", "state", "user", "strict", "#")
+
+ALWAYS_GRANTED = frozenset({"records_unaltered", "units_left_out"})
+"""What the strict verdict rests on too: nothing in accounting could prove it."""
+
 
 def question_options(command: _F) -> _F:
     """Threshold, basis, margin, trust, window and overlay, the same for every report."""
@@ -48,7 +58,7 @@ def question_options(command: _F) -> _F:
                 type=click.Choice(BASES),
                 default="max_any_op",
                 show_default=True,
-                help="What counts.",
+                help="What counts; bf16_dense is an estimate and rules nothing out.",
             ),
             click.option(
                 "--trust",
@@ -202,9 +212,11 @@ def find_run(found: Assessment, job: str) -> int:
     text, _, submit = job.partition("@")
     cluster, _, job_id = text.rpartition(":")
     runs = found.envelope.runs
-    hit = runs["job_id"].astype(str) == job_id
+    shown = runs["job_id"].astype(str)
+    hit = shown == job_id
     if job_id.isdecimal() and len(job_id) < 19:
         hit |= (runs["job_id_raw"] == int(job_id)).fillna(False)
+        hit |= shown.str.startswith((job_id + "_", job_id + "+"))  # tasks of an array, parts of a het job
     if cluster:
         hit &= runs["cluster"].astype(str) == cluster
     if submit:
@@ -217,7 +229,8 @@ def find_run(found: Assessment, job: str) -> int:
             f"no run {output.printable(job)} in the store; JOB is [CLUSTER:]ID[@SUBMIT], see `slurm-trace rank`"
         )
     names = [
-        f"{runs['cluster'].iat[i]}:{runs['job_id'].iat[i]}@{runs['submit'].iat[i]}" for i in positions[:TOP]
+        f"{runs['cluster'].iat[i]}:{runs['job_id'].iat[i]}@{moment(runs['submit'].iat[i])}"
+        for i in positions[:TOP]
     ]
     more = f" and {len(positions) - TOP} more" if len(positions) > TOP else ""
     raise UsageProblem(
@@ -233,48 +246,26 @@ def print_ranking(found: Assessment, top: int) -> None:
     for line in summary(found):
         click.echo(line)
     output.print_table(
-        (
-            "#",
-            "job",
-            "user",
-            "account",
-            "state",
-            "nodes",
-            "GPUs",
-            "held",
-            "bound FLOP",
-            "of T",
-            "verdict",
-            "strict",
-        ),
+        RANK_COLUMNS,
         (_job_cells(job) for job in found.jobs(top)),
-        right=("#", "nodes", "held", "bound FLOP", "of T"),
+        right=RANK_FIGURES,
+        spare=RANK_SPARE,
     )
     runaway = list(found.jobs(TOP, runaway=True))
     if runaway:
         click.echo("Records that were never closed (not ranked; they count in every group):")
         output.print_table(
-            (
-                "#",
-                "job",
-                "user",
-                "account",
-                "state",
-                "nodes",
-                "GPUs",
-                "held",
-                "bound FLOP",
-                "of T",
-                "verdict",
-                "strict",
-            ),
+            RANK_COLUMNS,
             (_job_cells(job) for job in runaway),
-            right=("#", "nodes", "held", "bound FLOP", "of T"),
+            right=RANK_FIGURES,
+            spare=RANK_SPARE,
         )
 
 
 def summary(found: Assessment) -> list[str]:
     """What was asked, what came out under both readings, and what it was computed from."""
+    from slurm_trace.analysis.verdicts import ESTIMATES
+
     head = found.head("")
     inputs, tally, strict = head["inputs"], found.tally(), found.tally(strict=True)
     lines = [
@@ -285,7 +276,11 @@ def summary(found: Assessment) -> list[str]:
         f"  from {inputs['jobs']} runs: {inputs['never_started']} never started, {inputs['runaway']} never closed, "
         f"{inputs['rejected']} rows rejected; rates {inputs['rates'][:12]}, evaluator {inputs['evaluator']}",
     ]
-    if found.question.basis != "max_any_op":
+    if found.question.basis in ESTIMATES:
+        lines.append(
+            f"  {found.question.basis} is an estimate and no upper bound: nothing is ruled out by it"
+        )
+    elif found.question.basis != "max_any_op":
         lines.append(
             f"  {found.question.basis} is one reading of what counts, narrower than every operation the hardware has"
         )
@@ -336,8 +331,7 @@ def print_groups(found: Assessment, lines: Iterable[Group]) -> None:
                 g.key,
                 str(g.jobs),
                 str(g.users),
-                f"{g.gpu_seconds / 3600:,.0f}"
-                + (f" (+{g.gpu_unknown_jobs} unknown)" if g.gpu_unknown_jobs else ""),
+                hours(g.gpu_seconds) + (f" (+{g.gpu_unknown_jobs} unknown)" if g.gpu_unknown_jobs else ""),
                 flop(g.bound_flop),
                 ratio(g.ratio),
                 g.verdict,
@@ -348,6 +342,7 @@ def print_groups(found: Assessment, lines: Iterable[Group]) -> None:
             for g in lines
         ),
         right=("runs", "users", "GPU hours", "bound FLOP", "of T", "fewest runs", "fewest users"),
+        spare=("users", "GPU hours", "fewest users", "strict", "fewest runs"),
     )
     reasons = dict.fromkeys(
         (
@@ -365,11 +360,13 @@ def print_explanation(
     found: Assessment, entry: Mapping[str, Any], terms: Sequence[Mapping[str, Any]], *, strict: bool
 ) -> None:
     """One run in full."""
+    from slurm_trace.analysis.verdicts import ESTIMATES
+
     bound = entry["bound_flop_strict"] if strict else entry["bound_flop"]
     verdict = entry["verdict_strict"] if strict else entry["verdict"]
     click.echo(
         output.printable(
-            f"{entry['cluster']}:{entry['job_id']} (raw {entry['job_id_raw']}, submitted {entry['submit']}) "
+            f"{entry['cluster']}:{entry['job_id']} (raw {entry['job_id_raw']}, submitted {moment(entry['submit'])}) "
             f"{entry['state']}, {entry['user'] or '-'} / {entry['account'] or '-'}"
         )
     )
@@ -378,26 +375,35 @@ def print_explanation(
         f"T is {found.threshold.id} = {flop(found.threshold.flop)} FLOP, margin {float(found.question.margin):g}"
         + (" (strict: nothing is granted that is not proven)" if strict else "")
     )
-    output.print_table(
-        ("device", "count", "node", "seconds", "ceiling FLOP/s", "FLOP", "source"),
-        (
+    if terms:
+        output.print_table(
+            ("device", "count", "node", "seconds", "ceiling FLOP/s", "FLOP", "source"),
             (
-                t["device"],
-                f"{t['count']:,}",
-                t["node"] or "-",
-                f"{t['seconds']:,}",
-                f"{t['ceiling_flop_s']:,}",
-                f"{t['flop']:,}",
-                t["source"],
-            )
-            for t in terms
-        ),
-        right=("count", "seconds", "ceiling FLOP/s", "FLOP"),
-    )
+                (
+                    t["device"],
+                    f"{t['count']:,}",
+                    t["node"] or "-",
+                    f"{t['seconds']:,}",
+                    f"{t['ceiling_flop_s']:,}",
+                    f"{t['flop']:,}",
+                    t["source"],
+                )
+                for t in terms
+            ),
+            right=("count", "seconds", "ceiling FLOP/s", "FLOP"),
+            spare=(),
+        )
     click.echo(f"sum: {'no bound' if bound is None else f'{bound:,} FLOP'}")
     for reason in entry["reasons"]:
         click.echo(f"  why it is not lower: {output.printable(reason)}")
-    click.echo("  rests on: " + ", ".join(f"{a['id']} ({a['status']})" for a in entry["assumptions"]))
+    if found.question.basis in ESTIMATES:
+        click.echo(f"  {found.question.basis} is an estimate and no upper bound: nothing is ruled out by it")
+    granted = [
+        a for a in entry["assumptions"] if not strict or a["status"] == "proven" or a["id"] in ALWAYS_GRANTED
+    ]
+    click.echo("  rests on: " + ", ".join(f"{a['id']} ({a['status']})" for a in granted))
+    if len(granted) < len(entry["assumptions"]):
+        click.echo("  not granted: " + ", ".join(a["id"] for a in entry["assumptions"] if a not in granted))
     if entry["flags"]:
         click.echo("  flags: " + ", ".join(entry["flags"]))
 
@@ -430,6 +436,18 @@ def ratio(value: float | None) -> str:
     """bound / T for people, with three digits, rounded up."""
     three = Context(prec=3, rounding=ROUND_CEILING)
     return "-" if value is None else f"{float(three.create_decimal_from_float(value)):.3g}"
+
+
+def hours(seconds: int) -> str:
+    """Hours for people: whole ones, or two digits where there are few."""
+    return f"{seconds / 3600:,.0f}" if seconds >= 36_000 or not seconds else f"{seconds / 3600:.2g}"
+
+
+def moment(epoch_s: object) -> str:
+    """A time as `explain` takes it back after the @."""
+    if not isinstance(epoch_s, SupportsInt):
+        return "unknown"
+    return datetime.fromtimestamp(int(epoch_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def duration(seconds: int | None) -> str:

@@ -1,0 +1,97 @@
+"""What `rank`, `groups` and `explain` print for people and for spreadsheets."""
+
+import csv
+import io
+import json
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from slurm_trace.cli.main import app
+from slurm_trace.cli.output import print_table
+from slurm_trace.cli.ranking import hours, moment
+from slurm_trace.errors import UsageProblem
+from tests.support.world import T0, Job, sacct_text
+
+
+def row(number, **changes):
+    return Job(
+        number=number, submit=T0, start=T0, end=T0 + 60, stopped_s=60, suspended_s=0, state="COMPLETED",
+        nodes=1, gpus=8, gpu_type="h100", cpus=64, flop=0, user="u1",
+    ).row(**changes)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def call(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    rows = [
+        row(7),
+        row(12, JobID="9_1"),
+        row(9, JobID="9_2"),
+        row(20, JobID="20+0"),
+        row(21, JobID="20+1"),
+        row(30, End="Unknown", Elapsed="", Timelimit=""),
+    ]
+    (folder / "export").write_bytes(sacct_text(rows))
+
+    def command(*arguments):
+        return CliRunner().invoke(
+            app, ["--store", str(folder / "store.db"), *arguments], catch_exceptions=False
+        )
+
+    assert command("import", "sacct", str(folder / "export"), "--tz", "UTC").exit_code == 0
+    return command
+
+
+def test_a_list_in_csv_is_json(call):
+    (line,) = csv.DictReader(io.StringIO(call("groups", "--format", "csv").stdout))
+    assert json.loads(line["reasons"]) == ["1 of its runs have no bound"]
+
+
+@pytest.mark.parametrize(("job", "parts"), [("9", ("9_1", "9_2")), ("20", ("20+0", "20+1"))])
+def test_the_number_of_an_array_or_a_het_job_names_all_its_parts(call, job, parts):
+    with pytest.raises(UsageProblem) as problem:
+        call("explain", job)
+    assert all(f"{part}@{moment(T0)}" in str(problem.value) for part in parts)
+    assert call("explain", parts[1]).exit_code == 0
+    assert call("explain", f"{parts[1]}@{moment(T0)}").exit_code == 0
+
+
+def test_strict_lists_what_it_does_not_grant(call):
+    lines = call("explain", "7", "--strict").stdout.splitlines()
+    (rests,) = [line for line in lines if line.startswith("  rests on: ")]
+    (refused,) = [line for line in lines if line.startswith("  not granted: ")]
+    assert "units_left_out (assumed)" in rests
+    assert "confined" in refused
+    assert "confined" not in rests
+    assert "not granted" not in call("explain", "7").stdout
+
+
+def test_a_run_without_a_bound_has_no_table(call):
+    assert "ceiling" not in call("explain", "30").stdout
+    assert "ceiling" in call("explain", "7").stdout
+
+
+@pytest.mark.parametrize("command", [("rank",), ("explain", "7")])
+def test_an_estimate_says_why_it_rules_nothing_out(call, command):
+    assert "bf16_dense is an estimate" in call(*command, "--basis", "bf16_dense").stdout
+
+
+def test_a_narrow_terminal_loses_columns_and_breaks_no_cell(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((20, 24)))
+    monkeypatch.setenv("COLUMNS", "20")
+    print_table(("job", "user", "verdict"), [("lab:1", "somebody", "RULED_OUT")], spare=("user",))
+    shown = capsys.readouterr().out
+    assert "RULED_OUT" in shown
+    assert "somebody" not in shown
+    assert "too narrow for: user;" in shown
+
+
+def test_few_hours_are_not_shown_as_none():
+    assert [hours(s) for s in (0, 284, 35_999, 36_000, 9_000_000)] == ["0", "0.079", "10", "10", "2,500"]
+
+
+def test_a_time_that_is_not_known_is_said_so():
+    assert moment(None) == "unknown"
