@@ -36,6 +36,10 @@ RUNAWAY_LIMITS = 2
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+_TIMES = (
+    "start", "end", "elapsed_s", "suspended_s", "limit_s", "step_end", "queried_at", "lease_end",
+)  # fmt: skip
+
 SETTLED, KILLED, NODE_LOST, LIMIT, QUERY, OPEN, NOTHING = range(7)
 """Why the release is what it is: codes in `Releases.why`."""
 
@@ -131,13 +135,13 @@ def releases(runs: pd.DataFrame, site: SiteProfile, events: Sequence[Event], as_
 
     Args:
         runs: Columns cluster, start, end, elapsed_s, suspended_s, limit_s, step_end, step_count, queried_at, state,
-            node_list, source, flags, final, started (times in epoch seconds, nullable).
+            node_list, source, flags, final, started, lease_end, release_proven (times in epoch seconds, nullable).
         site: KillWait and UnkillableStepTimeout by cluster.
         events: Node events; without any of a run's nodes a NODE_FAIL rests on an assumption.
         as_of: Epoch up to which the records speak; an event that is still open lasts until then.
     """
     absurd = np.zeros(len(runs), dtype=bool)
-    for name in ("start", "end", "elapsed_s", "suspended_s", "limit_s", "step_end", "queried_at"):
+    for name in _TIMES:
         absurd |= (runs[name] > LONGEST_S).fillna(False).to_numpy(dtype=bool)
     start, has_start = _column(runs, "start")
     end, has_end = _column(runs, "end")
@@ -145,6 +149,7 @@ def releases(runs: pd.DataFrame, site: SiteProfile, events: Sequence[Event], as_
     suspended, has_suspended = _column(runs, "suspended_s")
     limit, has_limit = _column(runs, "limit_s")
     step_end, has_step = _column(runs, "step_end")
+    lease_end, has_lease = _column(runs, "lease_end")
     steps, _ = _column(runs, "step_count")
     queried, has_query = _column(runs, "queried_at")
     started = runs["started"].to_numpy(dtype=bool)
@@ -160,6 +165,8 @@ def releases(runs: pd.DataFrame, site: SiteProfile, events: Sequence[Event], as_
         np.where(has_start & has_end, end - start, -1),
         np.where(has_start & has_step, step_end - start, -1),
     ]
+    told: Ints = np.maximum.reduce(spans[1:])
+    spans.append(np.where(has_start & has_lease, lease_end - start, -1))
     spans_running = [*spans, np.where(has_start & has_query, queried - start, -1)]
     span: Ints = np.maximum.reduce(spans)
     span_running: Ints = np.maximum.reduce(spans_running)
@@ -177,14 +184,18 @@ def releases(runs: pd.DataFrame, site: SiteProfile, events: Sequence[Event], as_
     held = recorded.copy()
     why = np.where(settled, SETTLED, QUERY).astype(np.int8)
     completed = is_state("COMPLETED")
+    # Every node was done with the run when its lease closed; if the record has come to end later, that was not it.
+    leased = (
+        runs["release_proven"].to_numpy(dtype=bool) & has_start & has_lease & (~has_end | (lease_end >= end))
+    )
     # Without the time in suspension the End of a run that was killed in it may be too early.
-    proven = ~settled | np.where(completed, finished_steps, has_suspended)
+    proven = ~settled | leased | np.where(completed, finished_steps, has_suspended)
 
-    failed = is_state("NODE_FAIL") & settled & known
+    failed = is_state("NODE_FAIL") & settled & known & ~leased
     # Without a state that is known, an End says that it ended, but not how.
-    doubtful = ~settled & has_end & _flagged(runs, "state_unknown")
+    doubtful = ~settled & has_end & _flagged(runs, "state_unknown") & ~leased
     proven &= ~doubtful
-    killed = (settled & ~completed | doubtful) & (~finished_steps | failed) & known
+    killed = (settled & ~completed | doubtful) & (~finished_steps | failed) & known & ~leased
     held = np.where(killed, held + _per_cluster(runs, site, kill_grace_s), held)
     why[killed] = KILLED
 
@@ -203,7 +214,7 @@ def releases(runs: pd.DataFrame, site: SiteProfile, events: Sequence[Event], as_
                 why[i], proven[i] = NODE_LOST, True
 
     # A record closed by hand (sacctmgr show runaway) or by a clock that stepped back says nothing about the end.
-    unclear = settled & (np.maximum.reduce(spans[1:]) <= 0) & (elapsed <= 0) & ~finished_steps & started
+    unclear = settled & (told <= 0) & (elapsed <= 0) & ~finished_steps & started & ~leased
     by_limit = unclear & (limit > 0)
     held = np.where(by_limit, np.maximum(held, limit + _per_cluster(runs, site, kill_grace_s) + 1), held)
     why[by_limit] = LIMIT

@@ -13,7 +13,7 @@ from slurm_trace.version import VERSION
 _GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "": {
         "demo": ("demo:demo", "Run the whole chain on recorded and generated accounting; write report.html."),
-        "import": ("", "Bring accounting records and events into the store."),
+        "import": ("", "Bring accounting records, spool files and events into the store."),
         "site": ("", "Write or show the site profile."),
         "rank": ("ranking:rank", "Rank jobs by their compute bound against a threshold."),
         "groups": ("ranking:groups", "The same question for groups of jobs."),
@@ -36,6 +36,7 @@ _GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "import": {
         "sacct": ("importing:sacct", "Import accounting records from a file or from sacct itself."),
+        "spool": ("import_spool:spool", "Import sealed files of the samplers."),
         "events": ("importing:events", "Import node and TRES events (sacctmgr show event)."),
     },
     "site": {

@@ -24,9 +24,9 @@ _PART = struct.Struct("<HI")
 _COUNT = struct.Struct("<HH")
 _FIRST = struct.Struct("<q")
 
-# A damaged or forged block must not fill the memory: 1,000,000 values of eight bytes are far above any chunk.
+# A damaged or forged block must not fill the memory: millions of values are far above any chunk.
 _MAX_BYTES = 1 << 26
-_MAX_ROWS = 1 << 20
+_MAX_VALUES = 1 << 23
 
 
 class BlockDamaged(ValueError):
@@ -75,10 +75,10 @@ def _parts(body: bytes, grains: Sequence[int]) -> list[Part]:
     heads = []
     for _ in range(count):
         device, rows = _PART.unpack_from(body, at)
-        if rows > _MAX_ROWS:
-            raise BlockDamaged(f"{rows} rows")
         heads.append((device, rows))
         at += _PART.size
+    if sum(rows for _, rows in heads) * width > _MAX_VALUES:
+        raise BlockDamaged("more values than a chunk has")
     columns: list[list[Values]] = [[] for _ in heads]
     for grain in grains:
         for place, (_, rows) in enumerate(heads):

@@ -9,13 +9,13 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 import pandas as pd
-from sqlalchemy import Boolean, Column, Integer, Select, bindparam, func, literal, select, type_coerce
+from sqlalchemy import Boolean, Column, Integer, Select, bindparam, case, func, literal, select, type_coerce
 
 from slurm_trace.accounting.child import in_child
 from slurm_trace.errors import UsageProblem
 from slurm_trace.store.bulk import NO_INTEGER
 from slurm_trace.store.engine import Store
-from slurm_trace.store.models import cluster, job_run
+from slurm_trace.store.models import cluster, job_run, job_summary
 
 CHUNK = 20_000
 LARGE = 200_000
@@ -47,11 +47,20 @@ RUN_COLUMNS: tuple[str, ...] = (
         "name",
         "work_dir",
     ),
-    *("final", "started", "allocation"),
+    *("final", "started", "allocation", "lease_end", "lease_gpus", "release_proven"),
 )
 """The columns of `load_runs`."""
 
-_STORED_AS = {"run_id": "id", "cluster": "cluster_id", "allocation": "allocation_id"}
+_STORED_AS = {
+    "run_id": job_run.c.id,
+    "cluster": job_run.c.cluster_id,
+    "allocation": job_run.c.allocation_id,
+    "lease_end": job_summary.c.lease_end,
+    "lease_gpus": job_summary.c.gpus,
+    "release_proven": job_summary.c.release_proven,
+}
+_OF_LEASES = frozenset({"lease_end", "lease_gpus", "release_proven", "flags"})
+"""Columns that a run's leases have a say in."""
 
 
 def load_runs(
@@ -59,7 +68,9 @@ def load_runs(
 ) -> pd.DataFrame:
     """Every run, one row each, in the order of their ids.
 
-    Integers are Int64 where they can be NULL, texts are categories, except `job_id`.
+    Integers are Int64 where they can be NULL, texts are categories, except `job_id`. Of the run's leases speak
+    `lease_end`, the latest close of one; `lease_gpus`, how many GPUs they are known to have held; `release_proven`,
+    true where every node of the run closed its lease; and the `flags` that begin with `lease_`.
 
     Args:
         store: The store.
@@ -70,8 +81,10 @@ def load_runs(
         UsageProblem: The store knows no such cluster.
     """
     wanted = RUN_COLUMNS if columns is None else tuple(columns)
-    stored = [job_run.c[_STORED_AS.get(name, name)] for name in wanted]
+    stored = [_STORED_AS.get(name, job_run.c.get(name)) for name in wanted]
     query = select(*map(_selected, stored)).order_by(job_run.c.id)
+    if _OF_LEASES.intersection(wanted):
+        query = query.select_from(job_run.outerjoin(job_summary))
     with store.reading() as connection:
         names = {row.id: row.name for row in connection.execute(select(cluster.c.id, cluster.c.name))}
         last = connection.execute(select(func.max(job_run.c.id))).scalar() or 0
@@ -126,6 +139,11 @@ def _read_chunks(
 
 
 def _selected(column: Column[Any]) -> Any:
+    if column is job_run.c.flags:
+        of_leases = func.coalesce(job_summary.c.flags, "")
+        return case((of_leases == "", column), (column == "", of_leases), else_=column + " " + of_leases)
+    if column is job_summary.c.release_proven:
+        return func.coalesce(type_coerce(column, Integer), 0)
     if isinstance(column.type, Boolean):
         return type_coerce(column, Integer)
     if _is_text(column) or not column.nullable:

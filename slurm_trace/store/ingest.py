@@ -22,6 +22,7 @@ from slurm_trace.store.completion import settle_broken
 from slurm_trace.store.engine import Store, failures_of
 from slurm_trace.store.events import keep_events
 from slurm_trace.store.fit import has_unfit, without_unfit
+from slurm_trace.store.lease_join import join_leases
 from slurm_trace.store.lock import WAIT_S, writer_lock
 from slurm_trace.store.merge import MODEL
 from slurm_trace.store.models import import_log, watermark
@@ -225,6 +226,7 @@ class Import:
         with failures_of(self._store.url), self._connection.begin():
             connection = self._connection
             self.summary.warn(attach_steps(connection, self._id, self._ids))
+            join_leases(connection, self._id)
             lone = self._clusters.id_of(connection, next(iter(self._seen))) if len(self._seen) == 1 else None
             self._rejects.finish(connection, self._id, lone, digest or self._info.digest)
             if watermark is not None:

@@ -58,8 +58,16 @@ def default_path() -> Path:
     if os.geteuid() == 0:
         return Path("/var/lib/slurm-trace/store.sqlite")
     data_home = os.environ.get("XDG_DATA_HOME", "")
-    base = Path(data_home) if Path(data_home).is_absolute() else Path.home() / ".local" / "share"
+    base = Path(data_home) if Path(data_home).is_absolute() else _of_user("~/.local/share")
     return base / "slurm-trace" / "store.sqlite"
+
+
+def _of_user(path: str) -> Path:
+    """An absolute path, a `~` at its beginning resolved."""
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError as error:
+        raise UsageProblem(f"{path}: no home directory is known; give the whole path with --store") from error
 
 
 def parse_location(location: str | None) -> URL | Path:
@@ -74,7 +82,7 @@ def parse_location(location: str | None) -> URL | Path:
     if not location:
         return default_path()
     if "://" not in location:
-        return Path(location).expanduser().absolute()
+        return _of_user(location)
     try:
         url = make_url(location)
     except (ArgumentError, ValueError):
@@ -84,7 +92,7 @@ def parse_location(location: str | None) -> URL | Path:
     if url.drivername in ("sqlite", "sqlite+pysqlite"):
         if not url.database or url.database == ":memory:":
             raise UsageProblem("a store in memory would be gone at once; give the path of a file")
-        return Path(url.database).expanduser().absolute()
+        return _of_user(url.database)
     driver = _DRIVERS.get(url.drivername)
     if driver is None:
         raise UsageProblem(

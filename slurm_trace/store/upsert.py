@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Update, bindparam, delete, func, select, upda
 from slurm_trace.store.bulk import in_chunks, insert_columns
 from slurm_trace.store.catalog import Ids
 from slurm_trace.store.merge import AT, MODEL, PROVENANCE, Run, identity_incomplete, merge, same
-from slurm_trace.store.models import job_run, step_row, verdict
+from slurm_trace.store.models import disagreement, job_run, job_summary, lease, step_row, verdict
 from slurm_trace.store.raws import store_raws
 
 _JOB, _KEY, _START = AT["job_id_raw"], AT["run_key"], AT["start"]
@@ -220,7 +220,9 @@ def delete_runs(connection: Connection, run_ids: list[int]) -> None:
     """Remove runs that turned out to be part of another."""
     for chunk in in_chunks(run_ids):
         connection.execute(update(step_row).where(step_row.c.run_id.in_(chunk)).values(run_id=None))
-        connection.execute(delete(verdict).where(verdict.c.run_id.in_(chunk)))
+        connection.execute(update(lease).where(lease.c.run_id.in_(chunk)).values(run_id=None, joined_in=None))
+        for table in (verdict, disagreement, job_summary):
+            connection.execute(delete(table).where(table.c.run_id.in_(chunk)))
         connection.execute(delete(job_run).where(job_run.c.id.in_(chunk)))
 
 

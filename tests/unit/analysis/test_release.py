@@ -15,9 +15,11 @@ def frame(**values):
     row = {
         "cluster": "c", "start": T0, "end": T0 + 100, "elapsed_s": 100, "suspended_s": 0, "limit_s": 3600,
         "step_end": None, "step_count": 0, "queried_at": None, "state": "COMPLETED", "node_list": "n1",
-        "source": "sacct", "flags": "", "final": True, "started": True,
+        "source": "sacct", "flags": "", "final": True, "started": True, "lease_end": None, "release_proven": False,
     } | values  # fmt: skip
-    numbers = ("start", "end", "elapsed_s", "suspended_s", "limit_s", "step_end", "step_count", "queried_at")
+    numbers = (
+        "start", "end", "elapsed_s", "suspended_s", "limit_s", "step_end", "step_count", "queried_at", "lease_end",
+    )  # fmt: skip
     return pd.DataFrame({k: pd.array([v], dtype="Int64") if k in numbers else [v] for k, v in row.items()})
 
 
@@ -200,3 +202,51 @@ def test_recorded_part_never_exceeds_the_whole():
     for values in ({}, {"state": "CANCELLED"}, {"end": T0, "elapsed_s": 0}, {"elapsed_s": None}):
         found = release(**values)
         assert 0 <= found.recorded_s[0] <= found.held_s[0]
+
+
+ENDED = {"lease_end": T0 + 130, "release_proven": True}
+
+
+@pytest.mark.parametrize(
+    ("values", "held_s", "why", "proven"),
+    [
+        # a process outlived the job: its nodes say until when, whatever the state
+        ({**ENDED}, 131, SETTLED, True),
+        ({"state": "CANCELLED", **ENDED}, 131, SETTLED, True),
+        ({"state": "NODE_FAIL", **ENDED}, 131, SETTLED, True),
+        ({"state": "UNKNOWN", "final": False, "flags": "state_unknown", **ENDED}, 131, QUERY, True),
+        # the last node closes as the job ends: no grace, and what is latest counts
+        ({"state": "TIMEOUT", "lease_end": T0 + 100, "release_proven": True}, 101, SETTLED, True),
+        ({"state": "TIMEOUT", "step_end": T0 + 140, "step_count": 1, **ENDED}, 141, SETTLED, True),
+        # some node has no lease, or one that did not close: later it may be, earlier never
+        ({"state": "CANCELLED", "lease_end": T0 + 130}, 221, KILLED, True),
+        ({"state": "CANCELLED", "lease_end": T0 + 50}, 191, KILLED, True),
+        ({"state": "CANCELLED", "suspended_s": None, "lease_end": T0 + 130}, 221, KILLED, False),
+        ({"lease_end": T0 + 130}, 131, SETTLED, False),
+        # the record has come to end later than the leases say
+        ({"state": "CANCELLED", "end": T0 + 200, "elapsed_s": 200, **ENDED}, 291, KILLED, True),
+        # a repaired runaway: the leases know the end, but only if all of them do
+        ({"end": T0, "elapsed_s": 0, **ENDED}, 131, SETTLED, True),
+        ({"end": T0, "elapsed_s": 0, "lease_end": T0 + 130}, 3691, LIMIT, False),
+        # running as far as the record knows
+        (
+            {"state": "RUNNING", "final": False, "end": None, "queried_at": T0 + 100, **ENDED},
+            131,
+            QUERY,
+            True,
+        ),
+    ],
+)
+def test_release_by_the_leases(values, held_s, why, proven):
+    found = release(**values)
+    assert (found.held_s[0], found.why[0], found.proven[0], found.known[0]) == (held_s, why, proven, True)
+
+
+def test_node_events_do_not_stretch_what_the_leases_prove():
+    down = Event("c", "n1", T0 + 90, T0 + 900, "DOWN", "", None, "")
+    assert release([down], state="NODE_FAIL", **ENDED).held_s[0] == 131
+    assert release([down], state="NODE_FAIL", lease_end=T0 + 130).held_s[0] == 931
+
+
+def test_a_lease_that_closes_in_the_year_5000_is_no_record_of_a_time():
+    assert not release(lease_end=10**12).known[0]
