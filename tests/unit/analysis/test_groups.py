@@ -191,6 +191,16 @@ def test_runs_that_name_no_user_may_be_anybody_s(tmp_path):
     assert verdicts["u2"][0] == "NOT_RULED_OUT"
 
 
+def test_a_run_without_an_end_that_names_no_user_may_be_anybody_s(tmp_path, inventory):
+    """The nodes can have done it in the whole period, so nothing clears the users."""
+    rows = [job(1), job(2, 0, Elapsed="00:00:00", Timelimit="", user=""), job(3, 1, start=T0 + 300 * DAY)]
+    _, found = judge(tmp_path, sacct_text(rows), profile=inventory)
+    assert {g.key: g.verdict for g in found.groups("user")} == {
+        "u1": "INSUFFICIENT",
+        "(none)": "INSUFFICIENT",
+    }
+
+
 def test_few_runs_that_name_no_user_change_nothing(tmp_path):
     _, found = judge(tmp_path, sacct_text([job(1), job(2, user="")]))
     assert {g.verdict for g in found.groups("user")} == {"RULED_OUT"}
