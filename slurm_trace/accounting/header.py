@@ -11,7 +11,7 @@ from slurm_trace.errors import InputProblem
 
 #: What to do about an input that is no export of sacct.
 REMEDY = (
-    "export again with: sacct -a -D -P --delimiter=$'\\x1f' -S START -E END "
+    "export again with: TZ=UTC SLURM_TIME_FORMAT=%s sacct -a -D -P --delimiter=$'\\x1f' -S START -E END "
     "-o JobID,JobIDRaw,Cluster,User,UID,Account,Partition,State,Submit,Start,End,Elapsed,Suspended,TimelimitRaw,"
     "NNodes,AllocCPUS,NodeList,AllocTRES,WorkDir,JobName"
 )

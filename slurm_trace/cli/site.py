@@ -173,13 +173,15 @@ def _show_table(profile: SiteProfile, path: str | None) -> None:
     for name, cluster in profile.clusters.items():
         click.echo(f"cluster {name}, profile {profile.digest[:12]}")
         click.echo(f"  zone {_known(cluster.zone)}")
-        click.echo(f"  KillWait {_known(cluster.kill_wait_s)} s")
-        click.echo(f"  UnkillableStepTimeout {_known(cluster.unkillable_step_timeout_s)} s")
+        click.echo(f"  KillWait {_seconds(cluster.kill_wait_s)}")
+        click.echo(f"  UnkillableStepTimeout {_seconds(cluster.unkillable_step_timeout_s)}")
         click.echo(
             f"  GresTypes {_known(None if cluster.gres_types is None else ','.join(cluster.gres_types))}"
         )
         for period in cluster.registered_tres:
-            click.echo(f"  TRES {_day(period.from_)} .. {_day(period.to)}: {','.join(period.names)}")
+            bounds = (period.from_, period.to)
+            since = "" if bounds == (None, None) else f" from {_day(bounds[0])} to {_day(bounds[1])}"
+            click.echo(f"  TRES recorded{since}: {','.join(period.names)}")
         cells = [row for row in _rows(profile) if row["cluster"] == name]
         if cells:
             output.print_table(
@@ -194,6 +196,10 @@ def _known(value: object) -> str:
     return (
         "?" if value is None else {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
     )
+
+
+def _seconds(value: int | None) -> str:
+    return _known(None if value is None else f"{value} s")
 
 
 def _day(moment: object) -> str:
