@@ -212,6 +212,7 @@ def find_run(found: Assessment, job: str) -> int:
     text, _, submit = job.partition("@")
     cluster, _, job_id = text.rpartition(":")
     runs = found.envelope.runs
+    when = runs["submit"].fillna(runs["start"])  # some exports lack Submit
     shown = runs["job_id"].astype(str)
     hit = shown == job_id
     if job_id.isdecimal() and len(job_id) < 19:
@@ -220,7 +221,7 @@ def find_run(found: Assessment, job: str) -> int:
     if cluster:
         hit &= runs["cluster"].astype(str) == cluster
     if submit:
-        hit &= (runs["submit"] == parse_moment(submit)).fillna(False)
+        hit &= (when == parse_moment(submit)).fillna(False)
     positions = [int(i) for i in hit.to_numpy(dtype=bool).nonzero()[0]]
     if len(positions) == 1:
         return positions[0]
@@ -229,8 +230,7 @@ def find_run(found: Assessment, job: str) -> int:
             f"no run {output.printable(job)} in the store; JOB is [CLUSTER:]ID[@SUBMIT], see `slurm-trace rank`"
         )
     names = [
-        f"{runs['cluster'].iat[i]}:{runs['job_id'].iat[i]}@{moment(runs['submit'].iat[i])}"
-        for i in positions[:TOP]
+        f"{runs['cluster'].iat[i]}:{runs['job_id'].iat[i]}@{moment(when.iat[i])}" for i in positions[:TOP]
     ]
     more = f" and {len(positions) - TOP} more" if len(positions) > TOP else ""
     raise UsageProblem(

@@ -31,6 +31,8 @@ def call(tmp_path_factory):
         row(9, JobID="9_2"),
         row(20, JobID="20+0"),
         row(21, JobID="20+1"),
+        row(25, Submit="Unknown"),
+        row(25, Submit="Unknown", Start=str(T0 + 3600), End=str(T0 + 3660)),
         row(30, End="Unknown", Elapsed="", Timelimit=""),
     ]
     (folder / "export").write_bytes(sacct_text(rows))
@@ -56,6 +58,12 @@ def test_the_number_of_an_array_or_a_het_job_names_all_its_parts(call, job, part
     assert all(f"{part}@{moment(T0)}" in str(problem.value) for part in parts)
     assert call("explain", parts[1]).exit_code == 0
     assert call("explain", f"{parts[1]}@{moment(T0)}").exit_code == 0
+
+
+def test_without_a_submit_time_the_start_tells_runs_apart(call):
+    with pytest.raises(UsageProblem, match=f"25@{moment(T0)}, c:25@{moment(T0 + 3600)}"):
+        call("explain", "25")
+    assert call("explain", f"25@{moment(T0 + 3600)}").exit_code == 0
 
 
 def test_strict_lists_what_it_does_not_grant(call):
