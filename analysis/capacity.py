@@ -84,8 +84,8 @@ class Inventory:
         start = runs["start"].fillna(0).to_numpy(dtype=np.int64)
         frame = pd.DataFrame(
             {
-                "cluster": runs["cluster"].astype(str).to_numpy(),
-                "node_list": runs["node_list"].astype("category").to_numpy(),
+                "cluster": runs["cluster"].astype("category").array,
+                "node_list": runs["node_list"].astype("category").array,
                 "nodes": runs["node_count"].fillna(0).to_numpy(dtype=np.int64),
                 "dated": runs["start"].notna().to_numpy(dtype=bool),
                 "since": start,

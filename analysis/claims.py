@@ -231,12 +231,12 @@ class Claims:
         if nodes and None not in statuses and all(g.gpus == 0 for n in nodes for g in n.known):
             return weakest([s for s in statuses if s is not None])
         cards = self._tracking.cards_recorded(shape.cluster, shape.since, shape.until)
-        if cards == "no" and counted.kind != "zero":
-            return None
         if counted.kind == "zero":
-            cards = "proven"  # Slurm writes gres/gpu=0 only where it tracks gres/gpu
-        if cards is not None and cards != "no":
-            return weakest([cards, self._tracking.rest_recorded(shape.cluster, shape.since, shape.until)])
+            cards = True  # Slurm writes gres/gpu=0 only where it tracks gres/gpu
+        if cards:
+            return self._tracking.rest_recorded(shape.cluster, shape.since, shape.until)
+        if cards is False:
+            return None
         return "assumed" if self._tracking.gpus_seen_before(shape.cluster, shape.until) else None
 
     # Accelerators

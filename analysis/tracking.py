@@ -85,18 +85,17 @@ class Tracking:
                 yield from (p.since, p.until)
         yield from self._first_gpu_start.values()
 
-    def cards_recorded(self, cluster: str, since: int, until: int) -> Status | Literal["no"] | None:
-        """Were all whole cards recorded during all of [since, until)? "no" if not, None if nothing tells."""
-        reached, status = since, "proven"
-        for p in sorted(self._periods.get(cluster, ()), key=lambda p: (p.since, p.status != "proven")):
+    def cards_recorded(self, cluster: str, since: int, until: int) -> bool | None:
+        """Were all whole cards recorded during all of [since, until)? None if nothing tells."""
+        reached = since
+        for p in sorted(self._periods.get(cluster, ()), key=lambda p: p.since):
             if p.until <= since or p.since >= until:
                 continue
             if not p.cards:
-                return "no"
+                return False
             if p.since <= reached < p.until:
                 reached = p.until
-                status = p.status if p.status != "proven" else status
-        return status if reached >= until else None  # type: ignore[return-value]
+        return True if reached >= until else None
 
     def rest_recorded(self, cluster: str, since: int, until: int) -> Status:
         """What stands behind this: no share of a card and no other accelerator can have gone unrecorded.
