@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,7 +113,8 @@ def _attach(connection: Connection, import_id: int, ids: Ids, cluster: int, jobs
     delete_runs(connection, [run.id for job, run in stand_ins.items() if job not in left])
     for job, steps in left.items():
         if job not in stand_ins:
-            _stand_in(connection, import_id, ids, cluster, job, steps)
+            taken = {run.key for run in runs[job]}
+            _stand_in(connection, import_id, ids, cluster, job, steps, taken)
         else:
             stand_ins[job].steps = steps
     _tell(connection, import_id, [run for job in jobs for run in runs[job]])
@@ -151,15 +152,24 @@ def _tell(connection: Connection, import_id: int, runs: list[_Run]) -> None:
 
 
 def _stand_in(
-    connection: Connection, import_id: int, ids: Ids, cluster: int, job: int, steps: list[Any]
+    connection: Connection,
+    import_id: int,
+    ids: Ids,
+    cluster: int,
+    job: int,
+    steps: list[Any],
+    taken: Collection[int],
 ) -> None:
-    """A run of which nothing but steps is known: what it held is not."""
+    """A run of which nothing but steps is known: what it held is not. `taken` are the keys of the job's other runs."""
     (number,) = ids.take(connection, job_run)
     first = min(steps, key=lambda step: (step.start is None, step.start, step.id))
     end, count = _times(steps)
     shown = first.job_id.partition(".")[0]
+    key = first.start or 0
+    if key in taken:  # a run that was submitted when this step began, and started later
+        key = -1 - (int.from_bytes(bytes(first.digest)[:8]) >> 1)
     row = (
-        number, import_id, cluster, job, first.start or 0, shown, "UNKNOWN", False, True, first.start, end, count,
+        number, import_id, cluster, job, key, shown, "UNKNOWN", False, True, first.start, end, count,
         STEP_SOURCE, "identity_incomplete state_unknown", first.line,
     )  # fmt: skip
     insert_rows(connection, job_run, _STANDS_FOR, [row])

@@ -320,6 +320,18 @@ class StoreCases:
             2,
         )
 
+    @pytest.mark.parametrize("job_row_first", [True, False])
+    def test_step_that_began_when_another_run_of_its_job_was_submitted(self, store, job_row_first):
+        steps = block_of([], steps=[step(1, T0, T0 + 5)], steps_skipped=1)
+        requeued = run(1, submit=T0, run_key=T0, start=T0 + 60)
+        for block in (requeued, steps) if job_row_first else (steps, requeued):
+            ingest(store, block)
+        rows = {row["source"]: row for row in load_runs(store).to_dict("records")}
+        assert {source: row["start"] for source, row in rows.items()} == {"text": T0 + 60, "step": T0}
+        assert rows["text"]["run_key"] == T0 > rows["step"]["run_key"]
+        ingest(store, steps)
+        assert len(load_runs(store)) == 2
+
     @pytest.mark.parametrize(
         "bad",
         [
