@@ -18,7 +18,12 @@ from slurm_trace.site.profile import NodeGroup, SiteProfile
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """All of a run that decides its claim. [since, until) is the time it held its devices."""
+    """All of a run that decides its claim.
+
+    Attributes:
+        since: With `until` the half-open time for which it held its devices.
+        gpus_seen: GPUs that its leases are known to have held; 0 where nothing is known of that.
+    """
 
     cluster: str
     alloc_tres: str | None
@@ -28,6 +33,7 @@ class Shape:
     node_list: str | None
     since: int
     until: int
+    gpus_seen: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,9 +252,15 @@ class Claims:
     ) -> list[Device]:
         loose = any(n.confined("devices_confined") == "no" for n in nodes)
         beside = [self._named(shape, nodes, named) for named in counted.named if named.gres != "gpu"]
-        if zero and not loose:
+        if zero and not loose and not shape.gpus_seen:
             return beside
         own = self._own(shape, nodes, counted)
+        seen = self._seen(shape, nodes, own)
+        if seen:
+            reasons.append("its leases held more GPUs than its record names: all of them count")
+            own = _larger(seen, own)
+        if zero and not loose:
+            return [*own, *beside]
         if loose or not counted.tells_gpus:
             reasons.append(
                 "jobs are not held to their own GPUs on these nodes: every GPU of them counts"
@@ -270,6 +282,13 @@ class Claims:
                 Device("gpu", device, None, count, ceiling, "shares of cards, at most a whole card each")
             )
         return devices
+
+    def _seen(self, shape: Shape, nodes: Sequence[_Node], own: Sequence[Device]) -> list[Device]:
+        """The GPUs of the leases, where they are more than those of the record."""
+        if shape.gpus_seen <= sum(d.count for d in own):
+            return []
+        device, ceiling = self._card(shape, nodes, None, "gpu")
+        return [Device("gpu", device, None, shape.gpus_seen, ceiling, "seen in its leases")]
 
     def _named(self, shape: Shape, nodes: Sequence[_Node], named: Named) -> Device:
         device, ceiling = self._card(shape, nodes, named.type, named.gres)
@@ -331,7 +350,7 @@ class Claims:
     ) -> list[Device]:
         held = bool(nodes) and all(n.confined("devices_confined") == "proven" for n in nodes)
         beside = [self._any_card(shape, n.gres, n.count) for n in counted.named if n.gres != "gpu"]
-        if zero and held:
+        if zero and held and not shape.gpus_seen:
             return beside
         if self._labels(counted, nodes) == "proven":
             own = self._own(shape, nodes, counted)
@@ -339,6 +358,8 @@ class Claims:
             gpus = sum(n.count for n in counted.named if n.gres == "gpu")
             count = gpus + counted.shares
             own = [self._any_card(shape, "gpu", count)] if count else []
+        if shape.gpus_seen > sum(d.count for d in own):
+            own = _larger([self._any_card(shape, "gpu", shape.gpus_seen)], own)
         if not held or not counted.tells_gpus:
             own = _larger(self._whole_nodes(shape, nodes, proven_only=True), own)
         return [*own, *beside]

@@ -206,7 +206,8 @@ def envelope(
     until = np.where(runs["start"].notna(), np.maximum(until, since + 1), ALWAYS)
     code, firsts = _distinct(runs, book, since, until)
     table: dict[str, pd.Series[Any]] = {
-        name: runs[name] for name in ("cluster", "allocation", "node_count", "cpu_count", "node_list")
+        name: runs[name]
+        for name in ("cluster", "allocation", "node_count", "cpu_count", "node_list", "lease_gpus")
     }
     claims = tuple(
         book.claim(_shape(table, allocations, int(i), int(since[i]), int(until[i]))) for i in firsts
@@ -226,6 +227,7 @@ def _shape(
     node_list = table["node_list"].iat[i]
     nodes: Any = table["node_count"].iat[i]
     cpus: Any = table["cpu_count"].iat[i]
+    seen: Any = table["lease_gpus"].iat[i]
     return Shape(
         cluster=str(table["cluster"].iat[i]),
         alloc_tres=alloc_tres,
@@ -235,6 +237,7 @@ def _shape(
         node_list=node_list if isinstance(node_list, str) else None,
         since=since,
         until=until,
+        gpus_seen=0 if pd.isna(seen) else int(seen),
     )
 
 
@@ -253,6 +256,7 @@ def _distinct(runs: pd.DataFrame, book: Claims, since: Ints, until: Ints) -> tup
         runs["allocation"].fillna(-1).to_numpy(dtype=np.int64),
         node_count.fillna(-1).to_numpy(dtype=np.int64),
         runs["cpu_count"].fillna(-1).to_numpy(dtype=np.int64),
+        runs["lease_gpus"].fillna(0).to_numpy(dtype=np.int64),
         np.where(listed, runs["node_list"].astype("category").cat.codes.to_numpy(dtype=np.int64) + 1, 0),
         *(np.searchsorted(moments, t, side) for t in (since, until) for side in ("left", "right")),
     ]

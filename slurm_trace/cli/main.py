@@ -47,6 +47,7 @@ _GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "init": ("store:init", "Create the store."),
         "upgrade": ("store:upgrade", "Bring the store's schema up to date."),
         "info": ("store:info", "Show what the store holds."),
+        "prune": ("store:prune", "Remove raw samples by their age; summaries stay."),
     },
 }
 

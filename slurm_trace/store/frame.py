@@ -81,7 +81,7 @@ def load_runs(
         UsageProblem: The store knows no such cluster.
     """
     wanted = RUN_COLUMNS if columns is None else tuple(columns)
-    stored = [_STORED_AS.get(name, job_run.c.get(name)) for name in wanted]
+    stored = [_STORED_AS[name] if name in _STORED_AS else job_run.c[name] for name in wanted]
     query = select(*map(_selected, stored)).order_by(job_run.c.id)
     if _OF_LEASES.intersection(wanted):
         query = query.select_from(job_run.outerjoin(job_summary))
