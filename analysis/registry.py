@@ -33,6 +33,9 @@ RATE_SECTIONS = ("general", "gres", "architectures", "devices", "mig_profiles", 
 THRESHOLD_FILES = ("thresholds.json",)
 THRESHOLD_SECTIONS = ("thresholds",)
 
+MAX_OVERLAY_BYTES = 16 << 20
+"""A hundred times the built-in registry."""
+
 
 def load(names: Iterable[str], sections: Iterable[str], overlay: Path | None) -> Sections:
     """The merged registry: section → id → entry. Decimal fractions stay exact.
@@ -79,7 +82,13 @@ def _packaged(folder: str, name: str) -> str:
 
 def _read_overlay(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as stream:
+            data = stream.read(MAX_OVERLAY_BYTES + 1)
+        if len(data) > MAX_OVERLAY_BYTES:
+            raise InputProblem(
+                f"{path}: longer than {MAX_OVERLAY_BYTES >> 20} MiB, so no overlay; name a JSON or TOML file"
+            )
+        text = data.decode()
         document: Any
         if path.suffix.lower() == ".toml":
             document = _dates_as_text(tomllib.loads(text, parse_float=Decimal))
@@ -88,10 +97,11 @@ def _read_overlay(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise InputProblem(f"{path}: cannot read the overlay ({reason}); name a JSON or TOML file") from error
-    except tomllib.TOMLDecodeError as error:
-        raise InputProblem(f"{path}: not valid TOML ({error}); correct it there") from error
-    except (json.JSONDecodeError, RecursionError, ArithmeticError) as error:
-        raise InputProblem(f"{path}: not valid JSON ({error}); correct it there") from error
+    # Besides the parsers' own errors: nested too deep, or a number with thousands of digits.
+    except (ValueError, RecursionError, ArithmeticError) as error:
+        form = path.suffix[1:].upper() if path.suffix.lower() == ".toml" else "JSON"
+        reason = str(error).partition(";")[0]
+        raise InputProblem(f"{path}: not valid {form} ({reason}); correct it there") from error
     check(document, str(path))
     return dict(document)
 

@@ -43,7 +43,7 @@ def _received(receiver: Connection, child: int) -> Generator[T]:
         while True:
             try:
                 kind, value = pickle.loads(receiver.recv_bytes())  # noqa: S301 (our own child)
-            except EOFError:
+            except (EOFError, OSError):  # between two messages, and inside of one
                 status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
                 raise EnvironmentProblem(
                     f"the reading process was killed (status {status}); is there enough memory?"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -22,6 +23,22 @@ BLOCK_JOBS = 2_000
 _CHUNK_BYTES = 1 << 16
 
 _MAX_DEPTH = 50
+
+#: Most bytes between two beginnings of an object or a list: one text, or a list of figures, that no record has.
+MAX_STRETCH_BYTES = 16 << 20
+
+#: An escaped backslash or a whole pair stays; half a pair would end the document for the parser.
+_SURROGATES = re.compile(
+    r"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
+_PAIR_LENGTH = 12
+
+#: The parser leaves an error behind, to come up anywhere, at a number that int() refuses (4,300 digits).
+_KEPT_DIGITS = 100
+_LONG_NUMBER = re.compile(r"\d{1000,}", re.ASCII)
+
+#: The parts of a document that are looked at.
+_PARTS = frozenset({"meta", "errors"})
 _SCALARS = frozenset({"string", "number", "boolean", "null"})
 
 #: slurmdbd's "nothing found with query" (openapi v0.0.37 and v0.0.38 report it as an error).
@@ -112,13 +129,22 @@ class _Document:
             for event, value in events:
                 if event == "map_key":
                     key = value
+                elif event == "end_map":
+                    continue
                 elif key == "jobs" and event == "start_array":
                     self._parts[key] = True
-                    yield from _members(events)
-                elif event != "end_map":
-                    self._parts[key] = _build(events, event, value)
+                    yield from self._members(events)
+                elif key == "jobs":
+                    self._failure = "jobs is no list"
+                    return
+                elif key in _PARTS:
+                    self._parts[key] = self._build(events, event, value)
+                else:
+                    self._skip(events, event)
         except (ijson.JSONError, ValueError) as error:
             self._failure = str(error).strip().partition("\n")[0] or "broken JSON"
+        except ArithmeticError:
+            self._failure = "a number that nothing can hold"
 
     def warnings(self) -> list[str]:
         """What to tell about the document as a whole."""
@@ -168,58 +194,90 @@ class _Document:
                 problems.append(f"error {error.get('error_number')} ({ascii(': '.join(words))[:120]})")
         return problems
 
-
-_Events = Iterator[tuple[str, Any]]
-
-
-def _members(events: _Events) -> Iterator[Any]:
-    for event, value in events:
-        if event == "end_array":
-            return
-        yield _build(events, event, value)
-
-
-def _build(events: _Events, event: str, value: Any, depth: int = 0) -> Any:
-    """The value that begins with this event."""
-    if depth > _MAX_DEPTH:
-        raise ValueError(f"nested more than {_MAX_DEPTH} deep")
-    if event == "start_map":
-        built: dict[str, Any] = {}
-        key = ""
-        for event, value in events:
-            if event == "map_key":
-                key = value
-            elif event == "end_map":
-                return built
-            else:
-                built[key] = value if event in _SCALARS else _build(events, event, value, depth + 1)
-    if event == "start_array":
-        listed: list[Any] = []
+    def _members(self, events: _Events) -> Iterator[Any]:
         for event, value in events:
             if event == "end_array":
-                return listed
-            listed.append(value if event in _SCALARS else _build(events, event, value, depth + 1))
-    return value
+                return
+            yield self._build(events, event, value)
+
+    def _build(self, events: _Events, event: str, value: Any, depth: int = 0) -> Any:
+        """The value that begins with this event."""
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"nested more than {_MAX_DEPTH} deep")
+        self._bytes.stretch = 0
+        if event == "start_map":
+            built: dict[str, Any] = {}
+            key = ""
+            for event, value in events:
+                if event == "map_key":
+                    key = value
+                elif event == "end_map":
+                    return built
+                else:
+                    built[key] = value if event in _SCALARS else self._build(events, event, value, depth + 1)
+        if event == "start_array":
+            listed: list[Any] = []
+            for event, value in events:
+                if event == "end_array":
+                    return listed
+                listed.append(value if event in _SCALARS else self._build(events, event, value, depth + 1))
+        return value
+
+    def _skip(self, events: _Events, event: str) -> None:
+        """Go past the value that begins with this event."""
+        depth = 0
+        while True:
+            self._bytes.stretch = 0
+            depth += (event in _BEGINS) - (event in _ENDS)
+            if depth > _MAX_DEPTH:
+                raise ValueError(f"nested more than {_MAX_DEPTH} deep")
+            if depth <= 0:
+                return
+            event, _ = next(events)
+
+
+_Events = Iterator[tuple[str, Any]]
+_BEGINS = frozenset({"start_map", "start_array"})
+_ENDS = frozenset({"end_map", "end_array"})
 
 
 class _Utf8:
-    """A stream whose bytes that are no UTF-8 are replaced, because the parser takes none."""
+    """A stream without what the parser does not take: bytes that are no UTF-8, and halves of surrogate pairs."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self.replaced = False
         self.size = 0
+        self.stretch = 0
 
     def read(self, _size: int = -1) -> bytes:
-        """The next bytes; empty at the end."""
+        """The next bytes; empty at the end.
+
+        Raises:
+            ValueError: No object and no list has begun for too long.
+        """
         if _size == 0:
             return b""
+        text = ""
         while True:
             chunk = self._stream.read(_CHUNK_BYTES)
             self.size += len(chunk.strip()) if self.size == 0 else len(chunk)
-            text = self._decoder.decode(chunk, final=not chunk)
-            if "\ufffd" in text and b"\xef\xbf\xbd" not in chunk:
+            self.stretch += len(chunk)
+            if self.stretch > MAX_STRETCH_BYTES:
+                raise ValueError(f"a text or a list longer than {MAX_STRETCH_BYTES >> 20} MiB")
+            decoded = self._decoder.decode(chunk, final=not chunk)
+            if "\ufffd" in decoded and b"\xef\xbf\xbd" not in chunk:
                 self.replaced = True
-            if text or not chunk:
-                return text.encode()
+            text += decoded
+            # An escape or a number that the end of the chunk cuts is looked at together with the next one.
+            if not chunk or (text and "\\" not in text[-_PAIR_LENGTH:] and not text[-1].isdecimal()):
+                return self._paired(text).encode()
+
+    def _paired(self, text: str) -> str:
+        text = _LONG_NUMBER.sub(lambda match: match[0][:_KEPT_DIGITS], text)
+        if "\\ud" not in text and "\\uD" not in text:
+            return text
+        whole = _SURROGATES.sub(lambda match: match[1] or "\\ufffd", text)
+        self.replaced = self.replaced or whole != text
+        return whole

@@ -24,7 +24,8 @@ def number(value: Any) -> int | None:
     if isinstance(value, int):
         return value
     if isinstance(value, Decimal):
-        return math.ceil(value) if value.is_finite() and abs(value) < 2**63 else None
+        # Without rounding to a context, which 1e999999999 would overflow.
+        return math.ceil(value) if value.is_finite() and value.copy_abs() < 2**63 else None
     if isinstance(value, str) and value.isascii() and value.isdigit():
         return int(value[:19])
     return None
@@ -43,6 +44,8 @@ def job_cells(job: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
     job_id = number(job.get("job_id"))
     if job_id is None:
         raise ValueError("no job_id")
+    if isinstance(job["job_id"], Decimal) and job["job_id"] != job_id:
+        raise ValueError(f"{str(job['job_id'])[:40]!r} is no job id")
     resources = _tres(_part(job, "tres").get("allocated"))
     cells = {
         "job_id": _shown_id(job_id, array, het),

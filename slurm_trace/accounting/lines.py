@@ -25,6 +25,11 @@ def decode(raw: bytes) -> tuple[str, bool]:
     return (text.replace("\0", "\ufffd"), True) if "\0" in text else (text, False)
 
 
+def header_text(raw: bytes) -> str:
+    """Text of a line that may be a header; where files were put together the mark of UTF-8 stands before it."""
+    return decode(raw)[0].removeprefix("\ufeff")
+
+
 class LineReader:
     """Reads stretches of lines none of which is a plain record."""
 
@@ -110,9 +115,9 @@ class LineReader:
 
     def _is_header(self, raw: bytes) -> bool:
         """Whether a line repeats the header, as where two exports were put together."""
-        if b"JobID" not in raw:
+        if b"jobid" not in raw.lower():
             return False
-        layout = header_layout(decode(raw)[0], self._layout.delimiter)
+        layout = header_layout(header_text(raw), self._layout.delimiter)
         return layout is not None and layout.names == self._layout.names
 
 

@@ -215,7 +215,12 @@ class _Reader:
 
     def _blocks(self, spools: Sequence[IO[bytes]], queried_at: int) -> Iterator[RunBlock]:
         options = ReadOptions(
-            cluster=self.live.name, zone=UTC, delimiter=DELIMITER, queried_at=queried_at, source_name="sacct"
+            cluster=self.live.name,
+            zone=UTC,
+            delimiter=DELIMITER,
+            queried_at=queried_at,
+            source_name="sacct",
+            one_answer=True,
         )
         for spool in spools:
             spool.seek(0)
@@ -230,6 +235,8 @@ class _Reader:
             "private_data": self.live.private_data,
             "purge_after_s": self.live.purge_after_s,
             "steps": "odd_ends" if self.query.steps else "none",
+            "fields": list(self.fields),
+            "delimiter": DELIMITER,
         }
 
 

@@ -20,6 +20,7 @@ class ReadOptions:
         fields: Names of the columns if the input has no header.
         queried_at: Moment (epoch seconds) at which the records were true; None if unknown.
         source_name: Name of the input in messages.
+        one_answer: sacct itself just wrote it, so that a header in its middle can only stand in a name.
     """
 
     cluster: str | None = None
@@ -28,6 +29,7 @@ class ReadOptions:
     fields: tuple[str, ...] | None = None
     queried_at: int | None = None
     source_name: str = "input"
+    one_answer: bool = False
 
 
 def plain_delimiter(text: str) -> str:

@@ -7,16 +7,19 @@ between rare delimiters.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from string import ascii_lowercase
 from typing import IO
 
 from slurm_trace.accounting.commands import Runner, ask
 from slurm_trace.accounting.windows import Window
 from slurm_trace.errors import EnvironmentProblem
 
-DELIMITER = "\x1f"
+#: Drawn anew for each process: a user who could know it could write whole records into the name of a job.
+DELIMITER = "\x1f" + "".join(secrets.choice(ascii_lowercase) for _ in range(5))
 # SubmitLine, Comment, AdminComment and the like are never asked for: long, free text, of no use here.
 JOB_FIELDS = (
     "JobIDRaw",

@@ -9,7 +9,7 @@ from slurm_trace.accounting.block_parser import BlockParser
 from slurm_trace.accounting.blocks import BlockMaker, empty_columns
 from slurm_trace.accounting.fields import Layout
 from slurm_trace.accounting.header import REMEDY, find_layout, header_layout
-from slurm_trace.accounting.lines import decode
+from slurm_trace.accounting.lines import decode, header_text
 from slurm_trace.accounting.options import ReadOptions
 from slurm_trace.accounting.records import RejectedRow, RunBlock
 from slurm_trace.accounting.rows import RowReader
@@ -18,7 +18,7 @@ from slurm_trace.errors import InputProblem
 BLOCK_BYTES = 2 << 20
 
 #: A longer line is no row: it is rejected, and only its beginning kept.
-MAX_LINE_BYTES = 16 << 20
+MAX_LINE_BYTES = 4 << 20
 KEPT_BYTES = 1 << 16
 
 _HEAD_BYTES = 1 << 20
@@ -52,6 +52,17 @@ def read_text(stream: IO[bytes], options: ReadOptions) -> Iterator[RunBlock]:
     if b"\0" in body[:4] or body.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputProblem(
             f"{options.source_name}: this is no UTF-8 text; convert it with iconv, or {REMEDY}"
+        )
+    first, ended, _ = body.partition(b"\n")
+    if not ended and len(head) == _HEAD_BYTES:
+        raise InputProblem(
+            f"{options.source_name}: line {first_line}: longer than {_HEAD_BYTES >> 20} MiB, so no header of sacct; "
+            + REMEDY
+        )
+    if b"\r" in first.rstrip(b"\r"):
+        raise InputProblem(
+            f"{options.source_name}: line {first_line}: lines end with a bare carriage return; convert them with: "
+            "tr '\\r' '\\n' < FILE | slurm-trace import sacct -"
         )
     lines = [decode(line)[0] for line in body.split(b"\n")[:20]]
     layout, header_lines = find_layout(lines, options)
@@ -118,7 +129,7 @@ class _Reading:
         return data[:end], data[end:]
 
     def _parse(self, data: bytes, line: int, *, last: bool) -> Iterator[RunBlock]:
-        other = self._other_header(data)
+        other = None if self._options.one_answer else self._other_header(data)
         if other is None:
             yield self._maker.make(*self._parser.parse(data, line), last=last)
             return
@@ -131,19 +142,29 @@ class _Reading:
 
     def _other_header(self, data: bytes) -> int | None:
         """Where a header of other columns begins, if there is one."""
-        at = data.find(b"JobID")
+        folded = data.lower()
+        at = folded.find(b"jobid")
         while at >= 0:
             start = data.rfind(b"\n", 0, at) + 1
             end = data.find(b"\n", at)
             end = len(data) if end < 0 else end
-            layout = header_layout(decode(data[start:end])[0].removesuffix("\r"), None)
-            if layout is not None and (layout.names, layout.trailing) != (
-                self._layout.names,
-                self._layout.trailing,
+            layout = header_layout(header_text(data[start:end]).removesuffix("\r"), None)
+            if (
+                layout is not None
+                and (layout.names, layout.trailing) != (self._layout.names, self._layout.trailing)
+                and not self._goes_on(data[end + 1 :].partition(b"\n")[0], layout)
             ):
                 return start
-            at = data.find(b"JobID", end)
+            at = folded.find(b"jobid", end)
         return None
+
+    def _goes_on(self, following: bytes, other: Layout) -> bool:
+        """Whether the line behind a header is a row of this export and can be none of the other one's.
+
+        Then the header stood in the name of a job.
+        """
+        gaps = [following.count(layout.delimiter.encode()) + 1 for layout in (self._layout, other)]
+        return gaps[0] == self._layout.width and gaps[1] != other.width
 
 
 def _too_long(data: bytes, line: int) -> RejectedRow:

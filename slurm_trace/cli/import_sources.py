@@ -25,6 +25,9 @@ from slurm_trace.store.engine import Store
 from slurm_trace.store.ingest import ImportInfo, ImportSummary, begin_import
 
 HEADER_BYTES = 1 << 14
+LINE_BYTES = 1 << 20
+"""Of a longer line only this much is read as one; what sacctmgr prints is a thousandth of it."""
+
 LARGE_BYTES = 4 << 20
 
 Progress = Callable[[int, int], None]
@@ -148,20 +151,14 @@ class Input:
 
     def read(self, size: int = -1) -> bytes:
         """The next bytes."""
-        try:
-            data = self.stream.read(size)
-        except OSError as error:
-            raise EnvironmentProblem(
-                f"{self.name}: {error.strerror} after {self.seen} bytes; check the disk"
-            ) from error
-        return self._note(data)
-
-    def readline(self) -> bytes:
-        """The next line."""
-        return self._note(self.stream.readline())
+        return self._note(self.stream.read, size)
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self.readline, b"")
+        """The lines; of one without end the beginning, and what follows it only when the next one is asked for."""
+        while line := self._note(self.stream.readline, LINE_BYTES):
+            yield line
+            while line and not line.endswith(b"\n"):
+                line = self._note(self.stream.readline, LINE_BYTES)
 
     def drain(self) -> None:
         """Read what is left, so that the digest is that of the whole input."""
@@ -183,7 +180,13 @@ class Input:
         """The first line as received, or as much of it as a header can have."""
         return self._head.partition(b"\n")[0]
 
-    def _note(self, data: bytes) -> bytes:
+    def _note(self, read: Callable[[int], bytes], size: int) -> bytes:
+        try:
+            data = read(size)
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"{self.name}: {error.strerror} after {self.seen} bytes; check the disk"
+            ) from error
         self._hash.update(data)
         if self.seen < HEADER_BYTES:
             self._head += data[: HEADER_BYTES - self.seen]
@@ -206,11 +209,11 @@ def open_input(path: str) -> Iterator[Input]:
             )
         yield Input(sys.stdin.buffer, "standard input", whole=0)
         return
-    if Path(path).is_dir():
-        raise UsageProblem(f"{path} is a directory; name a file that holds an export of sacct")
     with ExitStack() as stack:
         try:
             stream = stack.enter_context(Path(path).open("rb"))
+        except IsADirectoryError as error:
+            raise UsageProblem(f"{path} is a directory; name a file that holds an export of sacct") from error
         except FileNotFoundError as error:
             raise UsageProblem(f"{path}: no such file; name one, or `-` for standard input") from error
         except (OSError, ValueError) as error:

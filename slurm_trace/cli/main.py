@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import io
+import os
 import sys
+from typing import Any
 
 import click
 
-from slurm_trace.errors import TraceError
+from slurm_trace.errors import TraceError, UsageProblem
 from slurm_trace.version import VERSION
 
 _GROUPS: dict[str, dict[str, tuple[str, str]]] = {
@@ -95,19 +98,88 @@ def app(ctx: click.Context, config: str | None, store: str | None) -> None:
     ctx.obj = {"config": config, "store": store}
 
 
+class _Outlet(io.FileIO):
+    """A standard stream that never raises: a reader that leaves early is no failure; all else is told at the end."""
+
+    problem: OSError | None = None
+
+    def write(self, data: Any, /) -> Any:
+        """Write, or drop what can no longer be written."""
+        if self.problem is None:
+            try:
+                return super().write(data)
+            except OSError as error:
+                self.problem = error
+        return memoryview(data).nbytes
+
+
 def run() -> None:
     """Run the command line; every error of ours becomes one line and an exit code."""
-    try:
-        code = app.main(standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else 0)
-    except TraceError as error:
-        click.echo(f"slurm-trace: {error}", err=True)
-        sys.exit(error.exit_code)
-    except click.exceptions.Abort:
-        click.echo(
-            "slurm-trace: interrupted; everything committed so far is kept, run the command again", err=True
+    outlet = _open_streams()
+    code = _outcome()
+    sys.stdout.flush()
+    if outlet.problem is not None and not isinstance(outlet.problem, BrokenPipeError):
+        _complain(
+            f"standard output: {outlet.problem.strerror}; what was printed is not whole, make room and repeat"
         )
-        sys.exit(4)
+        code = TraceError.exit_code
+    sys.exit(code)
+
+
+def _open_streams() -> _Outlet:
+    """Standard streams that take whatever a record holds, also where the caller closed them."""
+    if sys.stdin is None:
+        sys.stdin = open(os.open(os.devnull, os.O_RDONLY), encoding="utf-8", closefd=False)  # noqa: SIM115
+    outlets = []
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        fd = os.open(os.devnull, os.O_WRONLY) if stream is None else stream.fileno()
+        outlet = _Outlet(fd, "w", closefd=False)
+        encoding = "utf-8" if stream is None else stream.encoding
+        line_wise = name == "stderr" or outlet.isatty()
+        text = io.TextIOWrapper(
+            io.BufferedWriter(outlet), encoding, "backslashreplace", line_buffering=line_wise
+        )
+        setattr(sys, name, text)
+        outlets.append(outlet)
+    return outlets[0]
+
+
+def _outcome() -> int:
+    try:
+        _refuse_undecodable()
+        code = app.main(standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except TraceError as error:
+        _complain(str(error))
+        return error.exit_code
+    except click.exceptions.Abort:
+        _complain("interrupted; everything committed so far is kept, run the command again")
+    except MemoryError:
+        _complain("not enough memory; everything committed so far is kept, give the command more")
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        _complain(f"{where}{error.strerror or error}; the system refuses that, repair it and repeat")
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        return error.exit_code
+    return TraceError.exit_code
+
+
+def _refuse_undecodable() -> None:
+    """Neither the store nor a report can hold a name that is no text."""
+    given = [("argument", text) for text in sys.argv[1:]]
+    given += [(name, os.environ.get(name, "")) for name in ("SLURM_TRACE_CONFIG", "SLURM_TRACE_STORE")]
+    for what, text in given:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UsageProblem(
+                f"{what} {text[:60]!r} is no UTF-8; rename it, or pipe a file and name `-`"
+            ) from None
+
+
+def _complain(message: str) -> None:
+    from slurm_trace.cli.output import printable
+
+    click.echo("slurm-trace: " + printable(message), err=True)

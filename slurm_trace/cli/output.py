@@ -6,9 +6,12 @@ import csv
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import click
+
+from slurm_trace.errors import EnvironmentProblem, UsageProblem
 
 FORMATS = ("table", "json", "csv")
 
@@ -41,6 +44,21 @@ def warn(message: str) -> None:
 def printable(text: str) -> str:
     """Text that cannot steer a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def whole_file(path: Path, option: str) -> Path:
+    """Where a file that is written whole or not at all really lies: a link stays, and no device is replaced by a file.
+
+    Raises:
+        UsageProblem: There is something that is no file.
+    """
+    try:
+        real = path.resolve()
+        if path.name and (real.is_file() or not real.exists()):
+            return real
+    except (OSError, RuntimeError) as error:
+        raise EnvironmentProblem(f"{path}: {error}; name another file with {option}") from error
+    raise UsageProblem(f"{str(path)!r} is no file; name one with {option}")
 
 
 def print_json(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from slurm_trace.cli import output
 from slurm_trace.cli.ranking import assessment, question_options
 from slurm_trace.errors import EnvironmentProblem
 
@@ -37,6 +38,7 @@ def write_html(found: Assessment, path: Path, top: int = TOP) -> None:
     """Write the report of an assessment; a file that is there is replaced whole or left as it is.
 
     Raises:
+        UsageProblem: There is something that is no file.
         EnvironmentProblem: The file can't be written.
     """
     from slurm_trace.analysis.groups import BY
@@ -58,6 +60,7 @@ def write_html(found: Assessment, path: Path, top: int = TOP) -> None:
     overlay = found.request.overlay
     marks = [(t.id, t.flop) for t in Thresholds.load(Path(overlay) if overlay else None)]
     page = render(rank, groups, marks, histogram(bounds, found.threshold.flop))
+    path = output.whole_file(path, "--html")
     draft = path.with_name(path.name + ".part")
     try:
         draft.write_text(page, encoding="utf-8")

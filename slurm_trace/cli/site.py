@@ -106,8 +106,10 @@ def write_atomically(path: Path, text: str) -> None:
     """Write a file whole or not at all.
 
     Raises:
+        UsageProblem: There is something that is no file.
         EnvironmentProblem: It cannot be written.
     """
+    path = output.whole_file(path, "--output")
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:

@@ -26,6 +26,9 @@ from slurm_trace.errors import UsageProblem
 
 SCHEMA_FILE = "site-profile.schema.json"
 
+MAX_BYTES = 16 << 20
+"""Of a profile: a line for each of the 65,533 nodes that Slurm can have fits in."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGroup:
@@ -148,14 +151,22 @@ def load_profile(path: str | Path | None) -> SiteProfile:
     if path is None:
         return SiteProfile()
     try:
-        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        with Path(path).open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise UsageProblem(
+                f"site profile {path}: longer than {MAX_BYTES >> 20} MiB, so no profile; name another with --config"
+            )
+        document = tomllib.loads(data.decode())
     except OSError as error:
         raise UsageProblem(
             f"site profile {path}: {error.strerror}; name an existing file with --config or "
             "SLURM_TRACE_CONFIG, or write one with `slurm-trace site probe`"
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageProblem(f"site profile {path}: no valid TOML: {error}; correct that line") from error
+    # Besides TOMLDecodeError: no UTF-8, nested too deep, or a number with thousands of digits.
+    except (ValueError, RecursionError) as error:
+        reason = str(error).partition(";")[0]
+        raise UsageProblem(f"site profile {path}: no valid TOML: {reason}; correct that line") from error
     _validate(document, path)
     clusters = {
         name: _cluster(table, f"{path}: clusters.{name}")
@@ -263,7 +274,10 @@ def _cluster(table: dict[str, Any], where: str) -> ClusterProfile:
 
 def _dated(table: dict[str, Any], where: str, zone: tzinfo) -> dict[str, Any]:
     values = {k: v for k, v in table.items() if k not in ("from", "to")}
-    since, until = (_epoch(table[k], zone) if k in table else None for k in ("from", "to"))
+    try:
+        since, until = (_epoch(table[k], zone) if k in table else None for k in ("from", "to"))
+    except (ValueError, OverflowError) as error:
+        raise UsageProblem(f"site profile {where}: {error}; write dates of the years 2000 to 2100") from error
     if since is not None and until is not None and since >= until:
         raise UsageProblem(
             f"site profile {where}: `from` is not before `to`; `to` is the first moment after the period"
@@ -275,7 +289,8 @@ def _epoch(value: date | datetime | str, zone: tzinfo) -> int:
     moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     if not isinstance(moment, datetime):
         moment = datetime(moment.year, moment.month, moment.day, tzinfo=zone)
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp())
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=zone)
+    return int(moment.astimezone(UTC).timestamp())
 
 
 def _document(clusters: Mapping[str, ClusterProfile]) -> dict[str, Any]:

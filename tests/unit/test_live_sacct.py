@@ -16,7 +16,7 @@ from slurm_trace.accounting.discovery import LiveCluster, discover
 from slurm_trace.accounting.live import LiveQuery, LiveWindow, notices, read_live
 from slurm_trace.accounting.lock import only_one
 from slurm_trace.accounting.records import RunRecord, StepRecord
-from slurm_trace.accounting.sacct_command import IDS_A_CALL, JOB_FIELDS
+from slurm_trace.accounting.sacct_command import DELIMITER, IDS_A_CALL, JOB_FIELDS
 from slurm_trace.accounting.windows import DAY_S, Window
 from slurm_trace.errors import EnvironmentProblem
 
@@ -41,8 +41,9 @@ n = len(calls.read_text().splitlines())
 modes = (here / "mode").read_text().split()
 mode = modes[min(n, len(modes)) - 1]
 fields = next(a for a in argv if a.startswith("--format=")).removeprefix("--format=").split(",")
+gap = next(a for a in argv if a.startswith("--delimiter=")).removeprefix("--delimiter=")
 def row(**cells):
-    sys.stdout.write("".join(str(cells.get(f, "")) + "\\x1f" for f in fields) + "\\n")
+    sys.stdout.write("".join(str(cells.get(f, "")) + gap for f in fields) + "\\n")
 def header():
     row(**{{f: f for f in fields}})
 def job(number):
@@ -155,7 +156,7 @@ def test_command_line_and_environment(stand: Stand) -> None:
         "--allocations",
         "--parsable",
         "--clusters=lab",
-        "--delimiter=\x1f",
+        f"--delimiter={DELIMITER}",
     ):
         assert part in argv.split(" ")
     assert "--starttime=2027-01-15T07:43:20 --endtime=2027-01-15T08:00:01" in argv
