@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.cluster import Cluster, cluster, why_not
+from support.cluster_checks import Expect
 from support.cluster_samplers import Samplers, samplers
 from support.slurmdbd import Accounting, missing_programs, slurmdbd
 
@@ -40,3 +41,9 @@ def traced(lab: Cluster) -> Iterator[Samplers]:
     """The project's sampler on every node of it."""
     with samplers(lab) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def expect(lab: Cluster, traced: Samplers) -> Expect:
+    """Checks what a job left behind."""
+    return Expect(lab, traced)

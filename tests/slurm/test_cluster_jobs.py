@@ -3,73 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 import pytest
 
 from slurm_trace.node.lease import Lease
-from slurm_trace.node.spool import Spool
 from support.cluster import NODES, Cluster, Gpus, Run
-from support.cluster_samplers import Samplers, devices_of
+from support.cluster_checks import SEEN_S, Expect, check
+from support.cluster_samplers import Samplers
 from support.daemons import wait_for
-from support.sampling import S, adds_up
 
 pytestmark = pytest.mark.cluster
-
-# A lease that lasts this long has been seen by the sampler, and all but so much of it has samples.
-SEEN_S = 2.0
-
-Expect = Callable[..., list[Spool]]
 
 
 def open_leases(lab: Cluster, job: int) -> dict[str, Lease]:
     """The leases of a job that runs, by node."""
     return {node: lease for node in NODES for lease in lab.leases(node).open if lease.job_id == job}
-
-
-def check(lab: Cluster, spool: Spool, held: Gpus) -> None:
-    """A spool file is of one whole lease of these GPUs."""
-    node = spool.lease["node"]
-    assert spool.lease.get("gpus") == (None if held is None else ",".join(held))
-    assert spool.lease["cluster"] == lab.name
-    assert spool.lease["dropped"] == spool.end["dropped"] == ""
-    assert (spool.part, spool.closed, spool.end["how"]) == (0, "end", "epilog")
-    assert spool.from_ns == int(spool.lease["opened_cs"]) * 10_000_000
-    assert spool.to_ns == int(spool.end["closed_cs"]) * 10_000_000
-    if spool.attribution == "unknown":
-        # Over before the sampler looked: a lease, and no samples.
-        assert spool.to_ns - spool.from_ns < SEEN_S * S
-        assert spool.devices == ()
-        return
-    assert spool.attribution == ("none" if held is None else "whole_node" if len(held) == 8 else "gres")
-    assert {device.uuid for device in spool.devices} == devices_of(node, held)
-    adds_up(spool)
-    if spool.to_ns - spool.from_ns >= SEEN_S * S:
-        for device in spool.devices:
-            covered_ns = spool.coverage(device.uuid).covered_ns
-            assert covered_ns > spool.to_ns - spool.from_ns - SEEN_S * S
-            moments = {read.moment for read in spool.counters if read.uuid == device.uuid}
-            assert {"start", "end"} <= moments
-
-
-@pytest.fixture
-def expect(lab: Cluster, traced: Samplers) -> Expect:
-    """Waits for the end of a job; its spool files are those of these runs (how each ended, what it held)."""
-
-    def settle(job: int, *runs: tuple[str, Mapping[str, Gpus]]) -> list[Spool]:
-        lab.wait_until_over([job])
-        spools = traced.wait_for_spools(job, [node for _, held in runs for node in held])
-        for node in NODES:
-            mine = [spool for spool in spools if spool.lease["node"] == node]
-            for spool, gpus in zip(mine, [held[node] for _, held in runs if node in held], strict=True):
-                check(lab, spool, gpus)
-            for before, after in pairwise(mine):
-                assert (before.to_ns or 0) <= after.from_ns
-        lab.runs += [Run(job, state, held) for state, held in runs]
-        return spools
-
-    return settle
 
 
 def everywhere(gpus: Gpus) -> dict[str, Gpus]:
@@ -195,9 +144,12 @@ def test_cancelled(lab: Cluster, expect: Expect, user: str) -> None:
 
 
 def test_cancelled_before_it_began(lab: Cluster, expect: Expect) -> None:
-    job = lab.sbatch("true", "--gres=gpu:8", "--begin=now+1hour")
+    gate = lab.gated("-wn1", "--gres=gpu:8")
+    job = lab.sbatch("true", "-wn1", "--gres=gpu:8", user="bob")
     lab.run("scancel", str(job))
+    gate.open()
     expect(job, ("CANCELLED", {}))
+    expect(gate.job, ("COMPLETED", {"n1": EIGHT}))
 
 
 def test_preempted(lab: Cluster, expect: Expect) -> None:
