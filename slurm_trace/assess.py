@@ -146,7 +146,14 @@ class Assessment:
     def all_ruled_out(self) -> bool:
         """Every run is, the records that were never closed included, and every row could be read."""
         codes = verdicts(self.envelope, self.question)[self.members]
-        return bool((codes == VERDICTS.index(RULED_OUT)).all()) and not any(self.records.rejected.values())
+        every_one = bool((codes == VERDICTS.index(RULED_OUT)).all())
+        return every_one and self.knows_anything and not any(self.records.rejected.values())
+
+    @property
+    def knows_anything(self) -> bool:
+        """There is a run, or an import that says that there was none: an empty store rules out nothing."""
+        covered = any(c.status != "assumed" and not c.gaps for c in self.records.complete.values())
+        return covered or bool(self.members.any())
 
     def tally(self, *, strict: bool = False) -> dict[str, int]:
         """Runs of the ranking by verdict."""
@@ -198,11 +205,15 @@ def assess(store: Store, request: Request) -> Assessment:
             0 if request.until is None else request.until,
         ),
     )
-    # An import that broke off and was made good by a later one, or never had a row, leaves nothing open.
+    # An import that broke off and was made good by a later one, or never had a row, leaves nothing open; and what a
+    # file covers was said once and for all.
+    spoken_for = {i.digest for i in imports if i.digest is not None and i.covers_from is not None}
     coverage = [
         _coverage(i)
         for i in imports
-        if i.kind in ACCOUNTING and (i.complete or (i.completed_by is None and i.read))
+        if i.kind in ACCOUNTING
+        and (i.complete or (i.completed_by is None and i.read))
+        and (i.covers_from is not None or i.digest not in spoken_for)
     ]
     rejected = count_rejected(store)
     # A cluster of which nothing could be read, or nothing was imported, has runs all the same.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Context
@@ -199,6 +199,7 @@ def explain(context: click.Context, /, job: str, output_format: str, strict: boo
         output.print_csv(TERM_COLUMNS, ordered)
     else:
         print_explanation(found, entry, ordered, strict=strict)
+    _warnings(found)
 
 
 def find_run(found: Assessment, job: str) -> int:
@@ -394,7 +395,7 @@ def print_explanation(
             spare=(),
         )
     click.echo(f"sum: {'no bound' if bound is None else f'{bound:,} FLOP'}")
-    for reason in entry["reasons"]:
+    for reason in (*entry["reasons"], *_taken_high(found, entry, terms)):
         click.echo(f"  why it is not lower: {output.printable(reason)}")
     if found.question.basis in ESTIMATES:
         click.echo(f"  {found.question.basis} is an estimate and no upper bound: nothing is ruled out by it")
@@ -408,6 +409,19 @@ def print_explanation(
         click.echo("  flags: " + ", ".join(entry["flags"]))
 
 
+def _taken_high(
+    found: Assessment, entry: Mapping[str, Any], terms: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    """Where a term stands for the fastest of several devices."""
+    for label in dict.fromkeys(g["type"] for g in entry["gpus"]):
+        cards = found.rates.resolve(label)
+        if label is not None and cards.how == "ambiguous":
+            yield f"{label!r} may be any of {len(cards.device_ids)} cards: the fastest counts (a sku tells)"
+    models = {g.cpu_model for g in found.site.cluster(entry["cluster"]).nodes}
+    if (not models or None in models) and any(t["kind"] == "cpu" for t in terms):
+        yield "the site profile names no CPU model for every node: the fastest core of the registry counts"
+
+
 def _warnings(found: Assessment) -> None:
     for name, complete in found.records.complete.items():
         profile = found.site.cluster(name)
@@ -416,6 +430,12 @@ def _warnings(found: Assessment) -> None:
                 f"cluster {name}: no inventory in the site profile, so cards, confinement and idle nodes are assumed; "
                 "write one with `slurm-trace site probe` and name it with --config"
             )
+        for sku in sorted({g.sku for g in profile.nodes if g.sku}):
+            if found.rates.resolve(None, sku=sku).how == "unknown":
+                output.warn(
+                    f"cluster {name}: sku {output.printable(sku)!r} is no card of the rate registry, so the largest "
+                    "card counts; write an id or a driver name that `slurm-trace rates` lists"
+                )
         for gap in complete.gaps:
             output.warn(f"cluster {name}: {gap}")
 

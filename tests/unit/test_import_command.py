@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -216,6 +218,12 @@ def test_store_commands(call):
         assert call("store", "info", "--format", form)[0] == 0
 
 
+def _feed(pipe, data):
+    with contextlib.suppress(OSError):
+        pipe.write(data)
+        pipe.flush()
+
+
 def test_killed_while_reading(call, tmp_path):
     """Killing the reading process is an error of one line; killing the whole command leaves what was committed."""
     export("a.txt", [ROW.format(job, "lab") for job in range(1, 60_001)])
@@ -227,13 +235,22 @@ def test_killed_while_reading(call, tmp_path):
         "store",
         "import",
         "sacct",
-        "a.txt",
+        "-",
+        "--tz",
+        "UTC",
     ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     for victim in ("child", "parent", "interrupt"):
         process = subprocess.Popen(
-            command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
         )
+        # The input stays open, so that the import is under way for certain when the signal comes.
+        feed = threading.Thread(target=_feed, args=(process.stdin, Path("a.txt").read_bytes()), daemon=True)
+        feed.start()
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         deadline = time.monotonic() + 30
         while (
@@ -244,7 +261,10 @@ def test_killed_while_reading(call, tmp_path):
             time.sleep(0.005)
         sent = signal.SIGINT if victim == "interrupt" else signal.SIGKILL
         os.kill(int(found[0]) if victim == "child" else process.pid, sent)
-        _, err = process.communicate(timeout=60)
+        process.wait(timeout=60)
+        err = process.stderr.read()
+        feed.join(timeout=60)
+        process.stdin.raw.close()
         assert process.returncode == (-9 if victim == "parent" else 4)
         assert b"Traceback" not in err
         if victim == "child":

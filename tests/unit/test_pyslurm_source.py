@@ -21,6 +21,7 @@ from slurm_trace.accounting.windows import DAY_S
 from slurm_trace.errors import EnvironmentProblem
 
 NOW = 1_800_000_000
+T0 = "1700000000"
 NO_VALUE = 2**32 - 2
 LIVE = LiveCluster(name="lab", version="25.11.2", private_data=False)
 FAKE = Path(__file__).parents[1] / "support" / "fake_pyslurm"
@@ -78,7 +79,7 @@ class Host(SubprocessRunner):
             stdout.write(" ".join(JOB_FIELDS).encode())
             return Finished(0, "")
         fields = next(a for a in argv if a.startswith("--format=")).removeprefix("--format=").split(",")
-        row = {"JobIDRaw": "77", "JobID": "77", "State": "COMPLETED", "Submit": "1", "Start": "1", "End": "2"}
+        row = {"JobIDRaw": "77", "JobID": "77", "State": "COMPLETED", "Submit": T0, "Start": T0, "End": T0}
         for cells in (fields, [row.get(f, "") for f in fields]):
             stdout.write("".join(c + DELIMITER for c in cells).encode() + b"\n")
         return Finished(0, "")

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from slurm_trace.cli.main import app
 from slurm_trace.cli.output import print_table
 from slurm_trace.cli.ranking import hours, moment
-from slurm_trace.errors import UsageProblem
+from slurm_trace.errors import CheckFailed, UsageProblem
 from tests.support.world import T0, Job, sacct_text
 
 
@@ -103,3 +103,51 @@ def test_few_hours_are_not_shown_as_none():
 
 def test_a_time_that_is_not_known_is_said_so():
     assert moment(None) == "unknown"
+
+
+def test_an_empty_store_rules_out_nothing(tmp_path):
+    store = str(tmp_path / "empty.db")
+    assert CliRunner().invoke(app, ["--store", store, "store", "init"]).exit_code == 0
+    for command in ("rank", "groups"):
+        result = CliRunner().invoke(app, ["--store", store, command, "--check"])
+        assert isinstance(result.exception, CheckFailed), command
+
+
+def test_time_that_an_import_covers_without_a_run_is_ruled_out(tmp_path):
+    store, export = str(tmp_path / "none.db"), tmp_path / "none"
+    export.write_bytes(sacct_text([]))
+    arguments = [
+        "import",
+        "sacct",
+        str(export),
+        "--cluster",
+        "c",
+        "--covers",
+        "2025-01-01..2025-02-01",
+        "--tz",
+        "UTC",
+    ]
+    assert CliRunner().invoke(app, ["--store", store, *arguments]).exit_code == 0
+    assert CliRunner().invoke(app, ["--store", store, "rank", "--check"]).exit_code == 0
+
+
+def test_what_a_file_covers_is_said_once(tmp_path):
+    store, export = str(tmp_path / "twice.db"), tmp_path / "twice"
+    export.write_bytes(sacct_text([row(1)]))
+    for extra in (["--covers", "2023-11-01..2023-12-01"], []):
+        arguments = ["import", "sacct", str(export), "--tz", "UTC", *extra]
+        assert CliRunner().invoke(app, ["--store", store, *arguments]).exit_code == 0
+    result = CliRunner().invoke(app, ["--store", store, "rank", "--json"])
+    assert json.loads(result.stdout)["records_complete"] == {"c": {"status": "declared", "gaps": []}}
+
+
+def test_explain_says_where_the_fastest_of_several_devices_counts(call):
+    printed = call("explain", "7").stdout
+    assert "'h100' may be any of" in printed
+    assert "no CPU model" in printed
+
+
+def test_an_unknown_sku_is_named(call, tmp_path):
+    profile = tmp_path / "site.toml"
+    profile.write_text('[[clusters.c.nodes]]\nhosts = "n1"\ngpus = 8\ncores = 64\nsku = "FooBar 9000"\n')
+    assert "'FooBar 9000' is no card" in call("--config", str(profile), "rank").stderr
