@@ -3,12 +3,14 @@ PYTHON ?= python3
 DEMO_VENV := .venv
 CHROOT_TEST := tests/slurm/pyslurm_offlabel.sh
 
-.PHONY: help demo test bench cluster test-pyslurm clean
+.PHONY: help demo node test bench bench-node cluster test-pyslurm clean
 
 help:
 	@echo 'make demo          install into $(DEMO_VENV), run the whole chain on example records, write report.html'
 	@echo 'make test          everything a change has to pass (as root: with real databases, Slurm and a browser)'
-	@echo 'make bench         import and ranking of up to a million runs, beside slurm2sql'
+	@echo 'make node          the node side in one file, dist/slurm-trace-node.pyz; PYTHON: that of the nodes'
+	@echo 'make bench         import and ranking of up to a million runs, beside slurm2sql; hooks and sampler'
+	@echo 'make bench-node    hooks beside /bin/true, the sampler beside pynvml, nvitop and gpucm'
 	@echo 'make cluster       a Slurm with four nodes of eight fake GPUs and the hooks, until Ctrl-C (root)'
 	@echo 'make test-pyslurm  pyslurm against Slurm 26.05 in a chroot (root; builds software; off label)'
 	@echo 'make clean         remove what the targets above left here'
@@ -25,12 +27,20 @@ $(DEMO_VENV)/bin/slurm-trace: setup.cfg pyproject.toml $(shell find slurm_trace 
 	rm -rf build
 	touch $@
 
+node:
+	$(PYTHON) prolog_epilog/zipapp_node.py dist/slurm-trace-node.pyz
+
 test:
 	PYTHON='$(PYTHON)' sh tests/run.sh
 
 bench: $(DEMO_VENV)/bin/slurm-trace
 	missed=0; $(DEMO_VENV)/bin/python -P bench/hooks.py || missed=1; \
+	$(DEMO_VENV)/bin/python -P bench/node.py || missed=1; \
 	$(DEMO_VENV)/bin/python -P bench/run.py $(BENCH) || missed=1; exit $$missed
+
+bench-node: $(DEMO_VENV)/bin/slurm-trace
+	missed=0; $(DEMO_VENV)/bin/python -P bench/hooks.py || missed=1; \
+	$(DEMO_VENV)/bin/python -P bench/node.py || missed=1; exit $$missed
 
 cluster: $(DEMO_VENV)/bin/slurm-trace
 	PYTHONPATH=tests $(DEMO_VENV)/bin/python -P -m support.cluster

@@ -7,6 +7,7 @@ so that a sensor's noise is not stored to the milliwatt. Rounding up keeps 0 for
 
 from __future__ import annotations
 
+import operator
 import struct
 import sys
 import zlib
@@ -17,7 +18,8 @@ from typing import Optional
 
 Values = Sequence[Optional[int]]
 
-_WIDTHS = ("b", "h", "i", "q")
+# Of array, and the bits of a number without its sign.
+_WIDTHS = (("b", 7), ("h", 15), ("i", 31), ("q", 63))
 _WIDE, _WIDE_BYTES = 4, 17
 _HAS_NULLS, _CONSTANT, _EMPTY = 0x80, 0x40, 0x20
 _PART = struct.Struct("<HI")
@@ -47,7 +49,7 @@ def encode(parts: Sequence[Part], grains: Sequence[int]) -> bytes:
     body += [_PART.pack(part.device, len(part.columns[0])) for part in parts]
     for place, grain in enumerate(grains):
         body += [_column(part.columns[place], grain) for part in parts]
-    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, 9)
+    packer = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS, 9)
     return packer.compress(b"".join(body)) + packer.flush()
 
 
@@ -90,30 +92,32 @@ def _parts(body: bytes, grains: Sequence[int]) -> list[Part]:
 
 
 def _column(values: Values, grain: int) -> bytes:
-    present = [value for value in values if value is not None]
-    if not present:
+    if not values:
         return bytes([_EMPTY])
-    nulls = b""
-    tag = 0
-    if len(present) < len(values):
-        tag = _HAS_NULLS
-        nulls = _bits(values)
+    tag, nulls, present = 0, b"", values
+    # Most columns stand still: they cost one look.
+    if values.count(values[0]) == len(values):
+        present = values[:1]
+    elif None in values:
+        present = [value for value in values if value is not None]
+        tag, nulls = _HAS_NULLS, _bits(values)
+    if present[0] is None:
+        return bytes([_EMPTY])
+    whole: Sequence[int] = present  # type: ignore[assignment]
     if grain > 1:
-        present = [-(-value // grain) for value in present]
-    deltas = [after - before for before, after in zip(present, present[1:])]
-    first = present[0]
+        whole = [-(-value // grain) for value in whole]
+    first = whole[0]
     if not -(2**63) <= first < 2**63:
-        return bytes([tag | _WIDE]) + nulls + _wide(present)
-    head = _FIRST.pack(first)
-    if not any(deltas):
-        return bytes([tag | _CONSTANT]) + nulls + head
-    for code, letter in enumerate(_WIDTHS):
-        try:
-            packed = array(letter, deltas)
-        except OverflowError:
-            continue
-        return bytes([tag | code]) + nulls + head + _planes(packed)
-    return bytes([tag | _WIDE]) + nulls + _wide(present)
+        return bytes([tag | _WIDE]) + nulls + _wide(whole if tag or len(whole) > 1 else [first] * len(values))
+    head = nulls + _FIRST.pack(first)
+    if whole.count(first) == len(whole):
+        return bytes([tag | _CONSTANT]) + head
+    deltas = list(map(operator.sub, whole[1:], whole))
+    least = max(max(deltas), -min(deltas) - 1)
+    for code, (letter, bits) in enumerate(_WIDTHS):
+        if least < 1 << bits:
+            return bytes([tag | code]) + head + _planes(array(letter, deltas))
+    return bytes([tag | _WIDE]) + nulls + _wide(whole)
 
 
 def _read_column(body: bytes, at: int, rows: int, grain: int) -> tuple[Values, int]:
@@ -153,7 +157,7 @@ def _read_present(body: bytes, at: int, tag: int, count: int) -> tuple[list[int]
         return [value] * count, at
     if tag >= len(_WIDTHS):
         raise BlockDamaged(f"unknown kind of column {tag}")
-    packed = array(_WIDTHS[tag])
+    packed = array(_WIDTHS[tag][0])
     size = (count - 1) * packed.itemsize
     raw = _slice(body, at, size)
     packed.frombytes(bytes(_merged(raw, packed.itemsize)))

@@ -42,7 +42,7 @@ class NodeConfig:
     outbox: str = ""
     interval_s: float = 1.0
     chunk_s: float = 0.0
-    counters_s: float = 300.0
+    counters_s: float = 600.0
     rings: str = "utilization_pct"
     ring_s: float = 8.0
     hang_s: float = 5.0

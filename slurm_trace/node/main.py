@@ -28,7 +28,7 @@ from slurm_trace.node.sampler import Sampler, Tools
 from slurm_trace.node.watchdog import Watchdog
 from slurm_trace.version import VERSION
 
-_STOP_S = 10.0
+_STOP_S = 5.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--directory", help="directory of the hooks (default /run/slurm-trace)")
     parser.add_argument("--spool", help="node-local directory of open spool files")
     parser.add_argument("--outbox", help="where sealed spool files go; may be shared by nodes")
-    parser.add_argument("--source", help="nvml, amdsmi, or replay")
+    parser.add_argument("--source", help="nvml or replay")
     parser.add_argument("--replay", help="scenario file of the source replay")
 
 

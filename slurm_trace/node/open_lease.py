@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -91,7 +91,7 @@ class OpenLease:
         self._marked = False
         self._coverage: dict[str, Coverage] = {}
         self._written: dict[str, int] = {}
-        self._rows: dict[str, list[Row]] = {}
+        self._rows: defaultdict[str, list[Row]] = defaultdict(list)
         self._windows: dict[str, dict[str, list[Window]]] = {}
         self._notes = Batch()
         self._tallies: Counter[tuple[str, str, str]] = Counter()
@@ -139,10 +139,7 @@ class OpenLease:
         gap = coverage.good(at_ns)
         if gap is not None:
             self._notes.gaps.append(gap)
-        rows = self._rows.get(uuid)
-        if rows is None:
-            rows = self._rows[uuid] = []
-        rows.append((mono_ms, offset_ms, *values))
+        self._rows[uuid].append((mono_ms, offset_ms, *values))
 
     def missed(self, uuid: str, reason: str) -> None:
         """No reading of one of its devices."""
@@ -290,7 +287,7 @@ class OpenLease:
         self._forget()
 
     def _forget(self) -> None:
-        self._rows = {}
+        self._rows = defaultdict(list)
         self._windows = {}
 
 

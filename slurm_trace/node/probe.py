@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -66,6 +66,7 @@ class Probe:
         self._retry_at_ns = 0
         self._rings: dict[tuple[str, str], Ring] = {}
         self._faults: Counter[tuple[str, str, str]] = Counter()
+        self._xids: list[XidEvent] = []
         self._calls: dict[tuple[str, ...], list[tuple[str, Any]]] = {}
 
     @property
@@ -114,7 +115,7 @@ class Probe:
 
     def revive(self, wanted: Iterable[str]) -> bool:
         """Open the source again if some of `wanted` were lost and it is time to look for them; true if it was."""
-        if not self._open or not any(uuid in self._down for uuid in wanted):
+        if not self._down or not self._open or not any(uuid in self._down for uuid in wanted):
             return False
         if self._clock.mono_ns() < self._retry_at_ns or self._caller.stuck:
             return False
@@ -131,7 +132,10 @@ class Probe:
             self._calls = {key: [(uuid, functools.partial(self._sample, uuid)) for uuid in uuids]}
             calls = self._calls[key]
         self.polls += 1
-        return dict(zip(uuids, self._sound(calls)))
+        return dict(zip(uuids, self._sound(calls, self._note_xids)))
+
+    def _note_xids(self) -> None:
+        self._xids += self._source.xid_events()
 
     def counters(self, uuids: Sequence[str], moment: str) -> list[CounterMoment]:
         """The counters of each device that gives them."""
@@ -164,11 +168,9 @@ class Probe:
             ring.forget()
 
     def xids(self) -> list[XidEvent]:
-        """Errors that the driver reported since the last call."""
-        if not self._open:
-            return []
-        found = self._ask([(DRIVER, self._source.xid_events)], self._limits.hang_s)[0]
-        return found if isinstance(found, list) else []
+        """Errors that the driver had reported when devices were read since the last call."""
+        found, self._xids = self._xids, []
+        return found
 
     def faults(self) -> Counter[tuple[str, str, str]]:
         """(uuid, field, reason) → values that had to be left out since the last call."""
@@ -183,8 +185,9 @@ class Probe:
 
     def _sample(self, uuid: str) -> Sample:
         values = self._source.read(uuid).values
-        mono_ms = self._clock.mono_ns() // MS
-        return mono_ms, self._clock.wall_ns() // MS - mono_ms, values
+        clock = self._clock
+        mono_ms = clock.mono_ns() // MS
+        return mono_ms, clock.wall_ns() // MS - mono_ms, values
 
     def _counters(self, uuid: str, moment: str) -> CounterMoment:
         before = self._clock.mono_ns()
@@ -203,15 +206,25 @@ class Probe:
         device = self.devices.get(uuid)
         return device is not None and device.capability.get(f"ring:{name}", "ok") == "ok"
 
-    def _sound(self, calls: Sequence[tuple[str, Any]]) -> list[Any]:
-        """Results of calls, or the reason why there is none; devices that are lost are not asked."""
+    def _sound(self, calls: Sequence[tuple[str, Any]], also: Callable[[], None] | None = None) -> list[Any]:
+        """Results of calls, or the reason why there is none; devices that are lost are not asked.
+
+        Args:
+            calls: Name of the device, and the call.
+            also: Called before them, of the driver as a whole.
+        """
         if not self._open:
             return [self.because] * len(calls)
         for uuid, _ in calls:
             if uuid not in self.devices:
                 self._give_up(uuid, "not_found")
         down = dict(self._down)
-        answers = iter(self._ask([call for call in calls if call[0] not in down], self._limits.hang_s))
+        ask = [call for call in calls if call[0] not in down] if down else list(calls)
+        if also is not None:
+            ask.insert(0, (DRIVER, also))
+        answers = iter(self._ask(ask, self._limits.hang_s))
+        if also is not None:
+            next(answers)
         found = []
         for uuid, _ in calls:
             answer = down[uuid] if uuid in down else next(answers)

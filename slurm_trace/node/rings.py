@@ -53,49 +53,52 @@ class Ring:
         """Windows of what is new.
 
         Args:
-            entries: As the driver gave them: (epoch in µs, value or None).
+            entries: As the driver gave them, oldest first: (epoch in µs, value or None).
             offset_ms: Wall clock minus CLOCK_BOOTTIME now.
         """
-        fresh = sorted((entry for entry in entries if entry[0] >= self.since_us), key=lambda entry: entry[0])
-        if self._last_us is not None:
-            if fresh and fresh[0][0] == self._last_us:
-                fresh = fresh[1:]
-            elif fresh:
-                self.forget()
+        fresh = self._fresh(entries)
         windows: list[Window] = []
         # What the driver kept from before the first look stays in single entries: much of it is another job's.
-        single = self._last_us is None
-        open_: Window | None = None
+        longest = 1 if self._last_us is None else len(fresh)
+        before_ms = self._last_ms
+        first_ms: int | None = None
+        area = low = high = count = 0
         for us, value in fresh:
-            if us == self._last_us:
-                continue
-            at_ms, before_ms = us // 1000 - offset_ms, self._last_ms
-            self._last_us, self._last_ms = us, at_ms
-            whole = before_ms is not None and value is not None and 0 <= at_ms - before_ms <= _LONGEST_MS
-            if not whole:
+            at_ms = us // 1000 - offset_ms
+            if before_ms is None or value is None or not 0 <= at_ms - before_ms <= _LONGEST_MS:
+                if first_ms is not None:
+                    windows.append(Window(first_ms, before_ms or 0, count, area, low, high))
+                    first_ms = None
                 if before_ms is not None:
                     self.holes += 1
-                if open_ is not None:
-                    windows.append(open_)
-                open_ = None
-            elif single:
-                windows.append(_grown(None, before_ms or 0, at_ms, value or 0))
+            elif first_ms is None or count == longest:
+                if first_ms is not None:
+                    windows.append(Window(first_ms, before_ms, count, area, low, high))
+                first_ms, area, low, high, count = before_ms, value * (at_ms - before_ms), value, value, 1
             else:
-                open_ = _grown(open_, before_ms or 0, at_ms, value or 0)
-        if open_ is not None:
-            windows.append(open_)
+                area += value * (at_ms - before_ms)
+                count += 1
+                if value < low:
+                    low = value
+                elif value > high:
+                    high = value
+            before_ms = at_ms
+        if first_ms is not None:
+            windows.append(Window(first_ms, before_ms or 0, count, area, low, high))
+        if fresh:
+            self._last_us, self._last_ms = fresh[-1][0], before_ms
         return windows
 
-
-def _grown(window: Window | None, from_ms: int, to_ms: int, value: int) -> Window:
-    area = value * (to_ms - from_ms)
-    if window is None:
-        return Window(from_ms, to_ms, 1, area, value, value)
-    return Window(
-        window.from_ms,
-        to_ms,
-        window.entries + 1,
-        window.value_ms + area,
-        min(window.lowest, value),
-        max(window.highest, value),
-    )
+    def _fresh(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """What comes after the last entry; if that is not among them, the chain is broken."""
+        last_us = self._last_us
+        if entries and entries[0][0] == last_us:
+            return entries[1:]
+        if last_us is None:
+            return entries
+        fresh = [entry for entry in entries if entry[0] >= last_us]
+        if fresh and fresh[0][0] == last_us:
+            return fresh[1:]
+        if fresh:
+            self.forget()
+        return fresh

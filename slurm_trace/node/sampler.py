@@ -33,7 +33,7 @@ CS = 10_000_000
 LOOK_S = 0.25
 _RETRY_S = 10.0
 _STEP_MS = 250
-_STATUS_S = 10.0
+_STATUS_S = 30.0
 
 _THROTTLE = SAMPLE_NAMES.index("throttle_reasons")
 # Hardware slowdown, heat (software and hardware), power brake: not the everyday power cap and idleness.
@@ -111,7 +111,7 @@ class Sampler:
         now = self._clock.mono_ns()
         self._tick_at_ns = self._counters_at_ns = self._ring_at_ns = now
         self._retry_at_ns = self._status_at_ns = now
-        self._busy_at_ns = now
+        self._busy_at_ns = self._keep_at_ns = now
         self._late_ticks = 0
 
     @property
@@ -369,7 +369,6 @@ class Sampler:
             self._close(one, facts("end", end))
         if ended:
             self._own()
-            self._courier.notify()
 
     def _never_served(self, lease: Lease | None, end: LeaseEnd) -> _Kept:
         """A lease that was over before it was seen, or an epilog without a lease: a record of nothing."""
@@ -396,10 +395,10 @@ class Sampler:
     def _tick(self, now: int) -> None:
         if now - self._tick_at_ns > self._interval_ns:
             self._late_ticks += 1
+        self._read(list(self._owners))
         for xid in self._probe.xids():
             detail = f"{xid.code} {xid.gpu_instance if xid.gpu_instance is not None else ''}".strip()
             self._event(self._concerned(xid.uuid), xid.uuid, "xid", detail)
-        self._read(list(self._owners))
         now = self._clock.mono_ns()
         missed = max(0, (now - self._tick_at_ns) // self._interval_ns)
         self._tick_at_ns += (missed + 1) * self._interval_ns
@@ -471,6 +470,8 @@ class Sampler:
 
     def _keep_spools(self) -> None:
         now = self._clock.mono_ns()
+        if now < self._keep_at_ns:
+            return
         due = [kept for kept in self._leases.values() if now >= kept.flush_at_ns]
         if due:
             self._account()
@@ -491,6 +492,7 @@ class Sampler:
         if now >= self._status_at_ns:
             self._status_at_ns = now + int(_STATUS_S * S)
             self._write_status()
+        self._keep_at_ns = now + S // 2
 
     def _flush(self, kept: _Kept) -> None:
         kept.flush_at_ns = self._clock.mono_ns() + int(self._config.chunk_length_s * S)
@@ -513,7 +515,6 @@ class Sampler:
         self._own()
         self._flush(kept)
         self._close(_Closing(old, closed, now, wall, False))
-        self._courier.notify()
 
     def _close(self, one: _Closing, more: dict[str, MetaValue] | None = None) -> None:
         one.meta = {**one.meta, **self._own_meta(), **(more or {})}
@@ -528,6 +529,7 @@ class Sampler:
             return
         if one.final:
             self._mark(one.log.stem)
+        self._courier.notify()
 
     def _mark(self, stem: str) -> None:
         """The hooks may remove the lease's files."""

@@ -40,8 +40,8 @@ _GRAINS = {
     "power_instant_mw": 100,
     "module_power_mw": 100,
     "energy_mj": 1000,
-    "pcie_tx_kb_s": 100,
-    "pcie_rx_kb_s": 100,
+    "pcie_tx_kb_s": 1000,
+    "pcie_rx_kb_s": 1000,
     "memory_used_bytes": 1 << 16,
 }
 SAMPLE = "sample"
@@ -52,12 +52,12 @@ SAMPLE_COLUMNS: tuple[tuple[str, int], ...] = (
     *((name, _GRAINS.get(name, 1)) for name in SAMPLE_NAMES),
 )
 # A window of a ring buffer: `entries` values that tile (from_ms, to_ms] without a hole; the next window begins
-# where this one ends, or there is a hole. `value_ms` is the sum of value x milliseconds.
+# where this one ends, or there is a hole. `value_ms` is the sum of value x milliseconds, rounded up.
 RING_COLUMNS: tuple[tuple[str, int], ...] = (
     ("from_ms", 1),
     ("to_ms", 1),
     ("entries", 1),
-    ("value_ms", 1),
+    ("value_ms", 100),
     ("lowest", 1),
     ("highest", 1),
 )
@@ -68,7 +68,7 @@ SCHEMA = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE clock (mono_ns INTEGER, wall_ns INTEGER);
 CREATE TABLE device (number INTEGER PRIMARY KEY, uuid TEXT UNIQUE, {_DEVICE}, capability TEXT, covered_ns INTEGER);
-CREATE TABLE counter_read (moment TEXT, mono_ns INTEGER, took_ns INTEGER, wall_ns INTEGER, uuid TEXT, {_COUNTERS});
+CREATE TABLE counter_read (moment TEXT, mono_ns INTEGER, took_ns INTEGER, wall_ns INTEGER, device INTEGER, {_COUNTERS});
 CREATE TABLE chunk (number INTEGER PRIMARY KEY, kind TEXT, first_ns INTEGER, last_ns INTEGER, n INTEGER, data BLOB);
 CREATE TABLE gap (uuid TEXT, from_ns INTEGER, to_ns INTEGER, reason TEXT);
 CREATE TABLE event (mono_ns INTEGER, wall_ns INTEGER, uuid TEXT, kind TEXT, detail TEXT);
@@ -310,6 +310,7 @@ def _read(path: Path, digest: str, file: sqlite3.Connection) -> Spool:
         raise ValueError(f"format {meta['format']}, this version reads {FORMAT}")
     if meta.get("closed") is None:
         raise ValueError("it was never closed")
+    numbers: dict[int, str] = dict(file.execute("SELECT number, uuid FROM device").fetchall())
     return Spool(
         path=path,
         digest=digest,
@@ -320,7 +321,9 @@ def _read(path: Path, digest: str, file: sqlite3.Connection) -> Spool:
         clock=tuple(
             (int(mono), int(wall)) for mono, wall in file.execute("SELECT mono_ns, wall_ns FROM clock")
         ),
-        counters=tuple(_counter(row) for row in _rows(file, "SELECT * FROM counter_read ORDER BY mono_ns")),
+        counters=tuple(
+            _counter(row, numbers) for row in _rows(file, "SELECT * FROM counter_read ORDER BY mono_ns")
+        ),
         gaps=tuple(
             Gap(*row)
             for row in file.execute("SELECT uuid, from_ns, to_ns, reason FROM gap ORDER BY uuid, from_ns")
@@ -339,7 +342,7 @@ def _read(path: Path, digest: str, file: sqlite3.Connection) -> Spool:
             SAMPLE: tuple((str(n), int(g)) for n, g in json.loads(meta["sample_columns"])),
             RING: tuple((str(n), int(g)) for n, g in json.loads(meta["ring_columns"])),
         },
-        _numbers=dict(file.execute("SELECT number, uuid FROM device")),
+        _numbers=numbers,
     )
 
 
@@ -362,9 +365,9 @@ def read_devices(file: sqlite3.Connection) -> list[DeviceInfo]:
     return found
 
 
-def _counter(row: sqlite3.Row) -> CounterMoment:
+def _counter(row: sqlite3.Row, numbers: Mapping[int, str]) -> CounterMoment:
     named = dict(zip(row.keys(), row))
-    moment, mono, took, wall, uuid = (
-        named.pop(key) for key in ("moment", "mono_ns", "took_ns", "wall_ns", "uuid")
+    moment, mono, took, wall, device = (
+        named.pop(key) for key in ("moment", "mono_ns", "took_ns", "wall_ns", "device")
     )
-    return CounterMoment(str(moment), int(mono), int(took), int(wall), str(uuid), named)
+    return CounterMoment(str(moment), int(mono), int(took), int(wall), numbers[device], named)

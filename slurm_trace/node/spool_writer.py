@@ -33,6 +33,13 @@ from slurm_trace.node.spool import (
 
 _COLUMNS = {"sample_columns": json.dumps(SAMPLE_COLUMNS), "ring_columns": json.dumps(RING_COLUMNS)}
 _RECOGNISED: dict[str, MetaValue] = {"format": FORMAT, **_COLUMNS, "counters": ",".join(COUNTER_NAMES)}
+_PRAGMAS = (
+    "locking_mode = EXCLUSIVE",
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "cache_size = -128",
+    "temp_store = MEMORY",
+)
 _NEEDED = frozenset({"format", "part", "from_ns", "lease.job_id", "lease.moment", "lease.boot_id"})
 # A lease that holds devices grows; one that holds none should stay as small as SQLite allows.
 _PAGE_BYTES, _SMALL_PAGE_BYTES = 4096, 1024
@@ -114,15 +121,17 @@ class SpoolWriter:
         """
         try:
             connection = _connect(path, _PAGE_BYTES)
+        except sqlite3.Error as error:
+            raise _kind(error)(str(error)) from None
+        try:
             if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 connection.close()
                 return None
             writer = cls(path, connection)
             missing = _NEEDED - set(writer.meta)
-        except sqlite3.OperationalError as error:
-            raise SpoolFailed(str(error)) from None
         except sqlite3.Error as error:
-            raise SpoolDamaged(str(error)) from None
+            connection.close()
+            raise _kind(error)(str(error)) from None
         if missing:
             writer.close()
             raise SpoolDamaged(f"no {min(missing)} in it")
@@ -173,7 +182,14 @@ class SpoolWriter:
             self._put_rows(
                 "counter_read",
                 [
-                    (c.moment, c.mono_ns, c.took_ns, c.wall_ns, c.uuid, *(c.values[n] for n in COUNTER_NAMES))
+                    (
+                        c.moment,
+                        c.mono_ns,
+                        c.took_ns,
+                        c.wall_ns,
+                        self._numbers[c.uuid],
+                        *(c.values[name] for name in COUNTER_NAMES),
+                    )
                     for c in batch.counters
                 ],
             )
@@ -239,17 +255,19 @@ class SpoolWriter:
             raise SpoolFailed(f"{self.path}: {error}") from None
 
 
+def _kind(error: sqlite3.Error) -> type[SpoolDamaged | SpoolFailed]:
+    """No space or a broken disk may pass; what is no database stays none."""
+    return SpoolFailed if isinstance(error, sqlite3.OperationalError) else SpoolDamaged
+
+
 def _connect(path: Path, page_bytes: int) -> sqlite3.Connection:
     connection = sqlite3.connect(str(path), isolation_level=None, timeout=0.2)
-    for pragma in (
-        f"page_size = {page_bytes}",
-        "locking_mode = EXCLUSIVE",
-        "journal_mode = WAL",
-        "synchronous = FULL",
-        "cache_size = -128",
-        "temp_store = MEMORY",
-    ):
-        connection.execute(f"PRAGMA {pragma}")
+    try:
+        for pragma in (f"page_size = {page_bytes}", *_PRAGMAS):
+            connection.execute(f"PRAGMA {pragma}")
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
 
 

@@ -1,4 +1,4 @@
-"""SIGKILL at random moments, 200 times over one set of folders: at most a chunk is lost, and no file is ever damaged."""
+"""SIGKILL at random moments, 200 times over one set of folders: at most a chunk is lost, no file is damaged."""
 
 from __future__ import annotations
 

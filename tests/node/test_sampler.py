@@ -467,7 +467,7 @@ def test_errors_and_slowdowns_of_a_card_are_events_of_its_lease(node: Node) -> N
     node.end(other)
     node.run_s(1)
     one, two = node.sealed()
-    assert [(e.kind, e.detail) for e in one.events] == [("xid", "79"), ("slowdown", "64")]
+    assert [(e.kind, e.detail) for e in one.events] == [("slowdown", "64"), ("xid", "79")]
     assert [(e.kind, e.detail) for e in two.events] == [("slowdown", "64")]
 
 

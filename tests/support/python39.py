@@ -1,4 +1,4 @@
-"""A real CPython 3.9, as Debian 11 built it, unpacked into the cache folder: nothing is installed, no root is needed."""
+"""A real CPython 3.9, as Debian 11 built it, unpacked into the cache folder: nothing is installed."""
 
 from __future__ import annotations
 
