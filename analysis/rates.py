@@ -194,8 +194,7 @@ class Rates:
         if card and listed:
             fits, how = self._look_up(card, possible)
         if sku is not None:
-            by_sku, sku_profile = self._by_sku(sku)
-            profile = profile or sku_profile
+            by_sku = self._by_sku(sku)
             if not by_sku or not fits or set(by_sku) & set(fits):
                 narrowed = tuple(i for i in by_sku if i in fits) or by_sku
                 fits, how = narrowed, "exact" if len(narrowed) == 1 else "ambiguous"
@@ -229,11 +228,12 @@ class Rates:
         how: How = "exact" if set(fits) & {*named, *bare} else "alias"
         return fits, how if fits else "unknown"
 
-    def _by_sku(self, sku: str) -> tuple[tuple[str, ...], str | None]:
+    def _by_sku(self, sku: str) -> tuple[str, ...]:
+        """Devices of a card by inventory; the name of a MIG slice stands for the card it lies in."""
         if sku in self.devices:
-            return (sku,), None
-        card, profile = split_mig(sku)
-        return (self._look_up(card, tuple(self.devices))[0] if card else ()), profile
+            return (sku,)
+        card = split_mig(sku)[0]
+        return self._look_up(card, tuple(self.devices))[0] if card else ()
 
     def _of_gres(self, gres_name: str) -> tuple[str, ...]:
         """Devices that a generic resource of this name can be; a name that is in no list can be any."""

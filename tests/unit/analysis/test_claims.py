@@ -322,6 +322,11 @@ def test_a_mig_slice_is_the_largest_that_fits():
     assert gpus(on_a100.devices) == (1, RATES.mig_ceiling_ops_s("1g.10gb", "nvidia-a100-sxm4-80gb", BASIS))
 
 
+def test_an_inventory_that_names_a_slice_has_whole_cards():
+    profile = ClusterProfile(nodes=(group(sku="NVIDIA H100 80GB HBM3 MIG 1g.10gb"),))
+    assert gpus(claim(profile, alloc_tres="").devices) == (8, 8 * H100)
+
+
 def test_an_unlisted_resource_is_an_accelerator_of_unknown_rate():
     found = claim(alloc_tres="cpu=1,gres/wunderkarte=2,node=1", first_gpu=T0)
     assert (found.gpu_count, gpus(found.devices)) == (2, (2, 2 * ANY))
