@@ -22,6 +22,7 @@ _FINAL, _START, _STARTED, _QUERIED = AT["final"], AT["start"], AT["started"], AT
 _LONGEST = (AT["end"], AT["elapsed_s"], AT["suspended_s"])
 _STEPS = (AT["step_end"], AT["step_count"])
 _ELAPSED, _ALLOCATION = AT["elapsed_s"], AT["allocation_id"]
+_NODES, _NODE_LIST, _CPUS = AT["node_count"], AT["node_list"], AT["cpu_count"]
 
 SHORTENED, ALLOC_CHANGED = "shortened", "alloc_changed"
 """Flags of a final row that a later account contradicts: in its times, in what it was given."""
@@ -30,10 +31,13 @@ STEP_SOURCE = "step"
 """Source of a run that only its steps are known of."""
 
 
+FINAL = 3
+
+
 def finality(run: Run) -> int:
     """0 steps only, 1 not final, 2 ended but too young to be final, 3 final."""
     if run[_FINAL]:
-        return 3
+        return FINAL
     if run[_SOURCE] == STEP_SOURCE:
         return 0
     return 2 if "settling" in run[_FLAGS].split() else 1
@@ -59,6 +63,8 @@ def same(stored: Run, other: Run) -> bool:
 def merge(stored: Run, new: Run) -> tuple[Run, bool]:
     """Merge a new account of a run into the stored one.
 
+    Of two final accounts the new one's allocation stands: `RunTable` has put into it what either says.
+
     Returns:
         The run, and whether the new account is what it is now based on.
     """
@@ -66,9 +72,11 @@ def merge(stored: Run, new: Run) -> tuple[Run, bool]:
     if old_rank != new_rank:
         base, other = (new, stored) if new_rank > old_rank else (stored, new)
         result = list(base)
-    elif new_rank == 3:
+    elif new_rank == FINAL:
         base, other = _order(stored, new, _length)
         result = _merge_final(base, other)
+        if new[_ALLOCATION] is not None:
+            result[_ALLOCATION] = new[_ALLOCATION]
     else:
         base, other = _order(stored, new, _progress)
         result = list(base)
@@ -105,20 +113,39 @@ def _progress(run: Run) -> tuple[float, ...]:
 
 
 def _merge_final(base: Run, other: Run) -> Run:
-    """Both are final: each fills in what the other lacks; where times disagree the longer ones stay."""
+    """Both are final: each fills in what the other lacks; where they disagree the longer and the more stays."""
     result = [b if b is not None else o for b, o in zip(base, other, strict=True)]
     for i in _LONGEST:
         result[i] = _largest(base[i], other[i])
     if base[_START] is not None and other[_START] is not None:
         result[_START] = min(base[_START], other[_START])
+    if (other[_NODES] or 0) > (base[_NODES] or 0) and other[_NODE_LIST] is not None:
+        result[_NODE_LIST] = other[_NODE_LIST]
+    for i in (_NODES, _CPUS):
+        result[i] = _largest(base[i], other[i])
     noted = {flag for flag in (SHORTENED, ALLOC_CHANGED) if flag in other[_FLAGS].split()}
     if _disagree(base, other, (_START, *_LONGEST)):
         noted.add(SHORTENED)
-    if _disagree(base, other, (_ALLOCATION,)):
+    if _disagree(base, other, (_ALLOCATION, _NODES, _CPUS)):
         noted.add(ALLOC_CHANGED)
     if noted:
         result[_FLAGS] = " ".join(sorted({*result[_FLAGS].split(), *noted}))
     return result
+
+
+def with_both(stored: str | None, new: str | None) -> str | None:
+    """AllocTRES or AllocGRES that holds all that two accounts name, so that neither can take anything away.
+
+    Nothing named (an empty text) leaves open what was held, and stays so.
+    """
+    if stored is None or new is None:
+        return new if stored is None else stored
+    if not stored or not new:
+        return ""
+    parts = stored.split(",")
+    more = [part for part in new.split(",") if part not in parts]
+    # What ends with `+` was cut, and has to stay last.
+    return ",".join(sorted([*parts, *more], key=lambda part: part.endswith("+"))) if more else stored
 
 
 def _disagree(base: Run, other: Run, columns: tuple[int, ...]) -> bool:

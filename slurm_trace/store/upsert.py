@@ -11,12 +11,24 @@ from typing import Any
 from sqlalchemy import Connection, Update, bindparam, delete, func, select, update
 
 from slurm_trace.store.bulk import in_chunks, insert_columns
-from slurm_trace.store.catalog import Ids
-from slurm_trace.store.merge import AT, MODEL, PROVENANCE, Run, identity_incomplete, merge, same
-from slurm_trace.store.models import disagreement, job_run, job_summary, lease, step_row, verdict
+from slurm_trace.store.catalog import Allocations, Ids
+from slurm_trace.store.merge import (
+    AT,
+    FINAL,
+    MODEL,
+    PROVENANCE,
+    Run,
+    finality,
+    identity_incomplete,
+    merge,
+    same,
+    with_both,
+)
+from slurm_trace.store.models import allocation, disagreement, job_run, job_summary, lease, step_row, verdict
 from slurm_trace.store.raws import store_raws
 
 _JOB, _KEY, _START = AT["job_id_raw"], AT["run_key"], AT["start"]
+_ALLOCATION = AT["allocation_id"]
 _SELECT_RUN = select(job_run.c.id, *(job_run.c[name] for name in MODEL))
 
 
@@ -176,16 +188,30 @@ class RunTable:
                 entry = _Entry(number, run, new=True, raw=(line, raw))
                 runs.append(entry)
                 counts.inserted += 1
-            elif _absorb(entry, run, (line, raw)):
+            elif _absorb(entry, self._with_both(connection, entry.run, run), (line, raw)):
                 counts.updated += 1
             else:
                 counts.unchanged += 1
             for twin in list(_twins(runs, entry)):
-                _absorb(entry, twin.run, twin.raw)
+                _absorb(entry, self._with_both(connection, entry.run, twin.run), twin.raw)
                 runs.remove(twin)
                 gone.append(twin)
         self._write(connection, [entry for runs in entries.values() for entry in runs], gone)
         return counts
+
+    def _with_both(self, connection: Connection, stored: Run, run: Run) -> Run:
+        """The account, what the stored one says was allocated added, where both are final and differ in it."""
+        ids = [stored[_ALLOCATION], run[_ALLOCATION]]
+        if None in ids or ids[0] == ids[1] or finality(stored) < FINAL or finality(run) < FINAL:
+            return run
+        query = select(allocation.c.id, allocation.c.alloc_tres, allocation.c.alloc_gres).where(
+            allocation.c.id.in_(ids)
+        )
+        texts = {number: pair for number, *pair in connection.execute(query)}
+        tres, gres = (with_both(a, b) for a, b in zip(*(texts[i] for i in ids), strict=True))
+        both = list(run)
+        (both[_ALLOCATION],) = Allocations(self._ids).ids_of(connection, [tres], [gres])
+        return both
 
     def _write(self, connection: Connection, entries: list[_Entry], gone: list[_Entry]) -> None:
         delete_runs(connection, [entry.id for entry in gone if not entry.new])

@@ -234,8 +234,33 @@ class StoreCases:
         ingest(store, *((longer, shorter) if longer_first else (shorter, longer)))
         (row,) = load_runs(store).to_dict("records")
         assert (row["end"], row["elapsed_s"], row["flags"]) == (T0 + 110, 100, "alloc_changed shortened")
-        assert load_allocations(store)[row["allocation"]][0] == longer.alloc_tres
+        parts = {*longer.alloc_tres.split(","), *shorter.alloc_tres.split(",")}
+        assert {*load_allocations(store)[row["allocation"]][0].split(",")} == parts
         assert counts(ingest(store, longer, shorter)) == (0, 0, 2)
+
+    @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+    def test_a_longer_final_row_takes_no_card_away(self, store, order):
+        """Whoever writes rows into the names of his jobs must not make an earlier one small."""
+        accounts = [
+            run(1, alloc_tres="cpu=8,gres/gpu=8,node=2", node_count=2, cpu_count=8, node_list="n[1-2]"),
+            run(
+                1, end=T0 + 111, elapsed_s=101, alloc_tres="cpu=1,gres/gpu=0,node=1",
+                node_count=1, cpu_count=1, node_list="n9",
+            ),
+        ]  # fmt: skip
+        ingest(store, *(accounts[i] for i in order))
+        (row,) = load_runs(store).to_dict("records")
+        assert (row["elapsed_s"], row["node_count"], row["cpu_count"], row["node_list"]) == (
+            101,
+            2,
+            8,
+            "n[1-2]",
+        )
+        assert {"cpu=8", "gres/gpu=8", "gres/gpu=0"} <= {
+            *load_allocations(store)[row["allocation"]][0].split(",")
+        }
+        assert "alloc_changed" in row["flags"]
+        assert ingest(store, *accounts, *accounts).unchanged == len(accounts) * 2
 
     def test_narrower_export_takes_nothing_away(self, store):
         ingest(store, run(1, work_dir="/x"))
