@@ -307,9 +307,12 @@ class Claims:
             for sku in sorted(skus, key=str)
         ]
         if any(fit.how == AFTER_REGISTRY for fit in fits):
+            what = (
+                "no type of card is known" if label is None else f"type {label!r} is not in the rate registry"
+            )
             raise _Open(
-                f"type {label or '(none)'!r} is not in the rate registry, which was complete only up to an earlier "
-                "date; add the card to a rates overlay or its SKU to the site profile"
+                f"{what}, and the run may have ended after the date up to which the rate registry is complete; "
+                "add the card to a rates overlay, its SKU to the site profile, or Start and End to the export"
             )
         ceiling, card = max((fit.ceiling_flop_s(self._basis), fit.ceiling_id) for fit in fits)
         return card, ceiling

@@ -212,7 +212,8 @@ def envelope(
     claims = tuple(
         book.claim(_shape(table, allocations, int(i), int(since[i]), int(until[i]))) for i in firsts
     )
-    return Envelope(runs, release, claims, code, basis)
+    none = np.array([c.gpu_count == 0 for c in claims] or [False])[code]
+    return Envelope(runs, release.without_gpus(none), claims, code, basis)
 
 
 def _shape(

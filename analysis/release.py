@@ -7,7 +7,7 @@ killed while suspended and a node cut off from the controller all compute on. Ev
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,8 @@ class Releases:
         proven: No assumption was needed for it (released_at_end).
         runaway: A record that was never closed.
         why: Code into WHY.
+        unclear: The record says that the run was over at once, and nothing bears it out.
+        ordinary_s: `held_s` if it was an ordinary short run.
     """
 
     run_s: Ints
@@ -75,6 +77,19 @@ class Releases:
     proven: Bools
     runaway: Bools
     why: npt.NDArray[np.int8]
+    unclear: Bools
+    ordinary_s: Ints
+
+    def without_gpus(self, none: Bools) -> Releases:
+        """The same where runs that had no GPU and were over at once are taken at their word."""
+        plain = none & self.unclear & (self.ordinary_s >= 0)
+        return replace(
+            self,
+            held_s=np.where(plain, self.ordinary_s, self.held_s),
+            recorded_s=np.where(plain, np.minimum(self.ordinary_s, 1), self.recorded_s),
+            known=self.known | plain,
+            why=np.where(plain, np.where(self.ordinary_s > 1, KILLED, SETTLED), self.why).astype(np.int8),
+        )
 
 
 def _column(runs: pd.DataFrame, name: str) -> tuple[Ints, Bools]:
@@ -215,6 +230,7 @@ def releases(runs: pd.DataFrame, site: SiteProfile, events: Sequence[Event], as_
 
     # A record closed by hand (sacctmgr show runaway) or by a clock that stepped back says nothing about the end.
     unclear = settled & (told <= 0) & (elapsed <= 0) & ~finished_steps & started & ~leased
+    ordinary = np.where(unclear & known & ~absurd, held, -1)
     by_limit = unclear & (limit > 0)
     held = np.where(by_limit, np.maximum(held, limit + _per_cluster(runs, site, kill_grace_s) + 1), held)
     why[by_limit] = LIMIT
@@ -237,6 +253,8 @@ def releases(runs: pd.DataFrame, site: SiteProfile, events: Sequence[Event], as_
         proven=(proven & known) | ~started,
         runaway=runaway,
         why=why,
+        unclear=unclear,
+        ordinary_s=ordinary,
     )
 
 

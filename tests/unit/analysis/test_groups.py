@@ -518,3 +518,17 @@ def test_a_name_without_a_uid_is_the_person_it_names_elsewhere(tmp_path):
     people_codes, labels = people(runs.assign(uid=uids.astype("Int64")))
     by_job = dict(zip(runs["job_id_raw"], (labels[c] for c in people_codes), strict=True))
     assert by_job == {1: "u1 (7)", 2: "u1 (7)", 3: "u2 (8)", 4: "u2 (9)", 5: "u2"}
+
+
+def test_a_run_without_gpus_that_was_over_at_once_is_an_ordinary_short_run(tmp_path):
+    rows = [job(1), job(2, 0, gpus=0, Timelimit=""), job(3, 0, gpus=0, Timelimit="", state="FAILED")]
+    _, found = judge(tmp_path, sacct_text(rows))
+    held = {
+        e["job_id_raw"]: (e["held_s"], e["bound_flop"] is not None, e["verdict_strict"]) for e in found.jobs()
+    }
+    assert held[2] == (1, True, "INSUFFICIENT")
+    assert held[3] == (91, True, "INSUFFICIENT")
+    assert found.groups("all")[0].verdict == "RULED_OUT"
+    for entry in found.jobs():
+        terms = found.envelope.terms([e["job_id_raw"] for e in found.jobs()].index(entry["job_id_raw"]))
+        assert all(t.seconds >= 0 for t in terms)
