@@ -180,6 +180,5 @@ def _refuse_undecodable() -> None:
 
 
 def _complain(message: str) -> None:
-    from slurm_trace.cli.output import printable
-
-    click.echo("slurm-trace: " + printable(message), err=True)
+    output = importlib.import_module("slurm_trace.cli.output")
+    click.echo("slurm-trace: " + output.printable(message), err=True)
