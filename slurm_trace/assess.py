@@ -31,6 +31,7 @@ from slurm_trace.store.load import (
     load_imports,
     load_runs,
 )
+from slurm_trace.store.verdicts import StoredVerdict
 from slurm_trace.version import EVALUATOR_VERSION, VERSION
 
 TRUST = "allocation"
@@ -39,9 +40,9 @@ ACCOUNTING = ("file", "sacct", "pyslurm")
 """Kinds of imports that bring runs; only they can make the records complete."""
 
 COLUMNS = (
-    "cluster", "job_id_raw", "job_id", "submit", "start", "end", "elapsed_s", "suspended_s", "limit_s", "step_end",
-    "step_count", "queried_at", "uid", "node_count", "cpu_count", "user", "account", "state", "node_list", "source",
-    "flags", "final", "started", "allocation", "lease_end", "lease_gpus", "release_proven",
+    "run_id", "cluster", "job_id_raw", "job_id", "submit", "start", "end", "elapsed_s", "suspended_s", "limit_s",
+    "step_end", "step_count", "queried_at", "uid", "node_count", "cpu_count", "user", "account", "state", "node_list", "source", "flags",
+    "final", "started", "allocation", "lease_end", "lease_gpus", "release_proven",
 )  # fmt: skip
 """What the question needs of a run; the rest stays in the store."""
 
@@ -162,6 +163,25 @@ class Assessment:
             minlength=len(VERDICTS),
         )
         return {verdict: int(n) for verdict, n in zip(VERDICTS, found, strict=True)}
+
+    def verdicts(self) -> Iterator[StoredVerdict]:
+        """The verdicts on the ranked runs and on those never closed, in the form in which the store keeps them."""
+        head = self.head("")
+        plain, strict = (verdicts(self.envelope, self.question, strict=s) for s in (False, True))
+        for i in np.flatnonzero(self.members).tolist():
+            bound = self.envelope.bound_flop(i)
+            yield StoredVerdict(
+                run_id=int(self.envelope.runs["run_id"].iat[i]),
+                threshold=self.threshold.id,
+                basis=self.question.basis,
+                trust=TRUST,
+                rates=self.rates.digest,
+                evaluator=head["inputs"]["evaluator"],
+                bound=None if bound is None else str(bound),
+                verdict=VERDICTS[plain[i]],
+                verdict_strict=VERDICTS[strict[i]],
+                generated_at=head["generated_at"],
+            )
 
     def groups(self, by: By) -> list[Group]:
         """The same question for groups."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Context
+from itertools import islice
 from typing import TYPE_CHECKING, Any, SupportsInt, TypeVar
 
 import click
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 TOP = 20
+SAVED_AT_ONCE = 50_000
 BASES = ("max_any_op", "max_fp_sparse", "max_fp_dense", "bf16_dense")
 BY = ("all", "cluster", "account", "user")
 
@@ -114,9 +117,12 @@ def assessment(context: click.Context, options: Mapping[str, Any]) -> Assessment
     "--top", type=click.IntRange(min=1), help=f"How many runs to print (table: {TOP} by default, else all)."
 )
 @click.option("--check", is_flag=True, help="Exit 1 unless every run is ruled out.")
+@click.option("--save", is_flag=True, help="Keep the verdicts in the store, with what they were given on.")
 @output.format_options
 @click.pass_context
-def rank(context: click.Context, /, output_format: str, top: int | None, check: bool, **options: Any) -> None:
+def rank(
+    context: click.Context, /, output_format: str, top: int | None, check: bool, save: bool, **options: Any
+) -> None:
     """Rank jobs by their compute bound against a threshold."""
     found = assessment(context, options)
     if output_format == "json":
@@ -131,6 +137,8 @@ def rank(context: click.Context, /, output_format: str, top: int | None, check: 
     else:
         print_ranking(found, top or TOP)
     _warnings(found)
+    if save:
+        _save(context, found)
     if check and not found.all_ruled_out:
         raise CheckFailed("not every run is ruled out, or not every row could be read")
 
@@ -156,10 +164,7 @@ def groups(
         names = list(asdict(lines[0])) if lines else ["by", "key"]
         output.print_csv(names, map(asdict, lines[:top]))
     else:
-        shown = lines[: top or TOP]
-        print_groups(found, shown)
-        if len(shown) < len(lines):
-            click.echo(f"  and {len(lines) - len(shown)} more groups, further down in the same order (--top)")
+        print_groups(found, lines, top or TOP)
     _warnings(found)
     unread = not lines and not found.all_ruled_out
     if check and (unread or any(g.verdict != "RULED_OUT" for g in lines)):
@@ -310,10 +315,15 @@ def _job_cells(job: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def print_groups(found: Assessment, lines: Iterable[Group]) -> None:
-    """The groups, the ones that can't be ruled out first."""
-    lines = list(lines)
-    click.echo(summary(found)[0].replace("Which runs", "Which groups"))
+def print_groups(found: Assessment, lines: Sequence[Group], top: int) -> None:
+    """What came out for all groups, then the first of them, the ones that can't be ruled out first."""
+    asked, *_, inputs = summary(found)[:4]
+    click.echo(asked.replace("Which runs", "Which groups"))
+    click.echo(
+        "  with the declared and the default assumptions: " + _tally(Counter(g.verdict for g in lines))
+    )
+    click.echo("  granting nothing that is not proven: " + _tally(Counter(g.verdict_strict for g in lines)))
+    click.echo(inputs)
     output.print_table(
         (
             "group",
@@ -340,17 +350,19 @@ def print_groups(found: Assessment, lines: Iterable[Group]) -> None:
                 _or_dash(g.fewest_jobs),
                 _or_dash(g.fewest_users),
             )
-            for g in lines
+            for g in lines[:top]
         ),
         right=("runs", "users", "GPU hours", "bound FLOP", "of T", "fewest runs", "fewest users"),
         spare=("users", "GPU hours", "fewest users", "strict", "fewest runs"),
     )
+    if len(lines) > top:
+        click.echo(f"  and {len(lines) - top} more groups, further down in the same order (--top)")
     reasons = dict.fromkeys(
         (
             "ruled out by its capacity all the same" if g.verdict == "RULED_OUT" else "not enough to tell",
             reason,
         )
-        for g in lines
+        for g in lines[:top]
         for reason in g.reasons
     )
     for what, reason in list(reasons)[:TOP]:
@@ -420,6 +432,19 @@ def _taken_high(
     models = {g.cpu_model for g in found.site.cluster(entry["cluster"]).nodes}
     if (not models or None in models) and any(t["kind"] == "cpu" for t in terms):
         yield "the site profile names no CPU model for every node: the fastest core of the registry counts"
+
+
+def _save(context: click.Context, found: Assessment) -> None:
+    from slurm_trace.store.engine import open_store
+    from slurm_trace.store.verdicts import save_verdicts
+
+    store = open_store(context.obj["store"], create=False)
+    try:
+        verdicts = found.verdicts()
+        while part := list(islice(verdicts, SAVED_AT_ONCE)):
+            save_verdicts(store, part)
+    finally:
+        store.close()
 
 
 def _warnings(found: Assessment) -> None:

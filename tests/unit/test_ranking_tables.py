@@ -7,11 +7,14 @@ import os
 
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import select
 
 from slurm_trace.cli.main import app
 from slurm_trace.cli.output import print_table
 from slurm_trace.cli.ranking import hours, moment
 from slurm_trace.errors import CheckFailed, UsageProblem
+from slurm_trace.store.engine import open_store
+from slurm_trace.store.models import verdict
 from tests.support.world import T0, Job, sacct_text
 
 
@@ -42,6 +45,7 @@ def call(tmp_path_factory):
             app, ["--store", str(folder / "store.db"), *arguments], catch_exceptions=False
         )
 
+    command.store = str(folder / "store.db")
     assert command("import", "sacct", str(folder / "export"), "--tz", "UTC").exit_code == 0
     return command
 
@@ -151,3 +155,25 @@ def test_an_unknown_sku_is_named(call, tmp_path):
     profile = tmp_path / "site.toml"
     profile.write_text('[[clusters.c.nodes]]\nhosts = "n1"\ngpus = 8\ncores = 64\nsku = "FooBar 9000"\n')
     assert "'FooBar 9000' is no card" in call("--config", str(profile), "rank").stderr
+
+
+def test_verdicts_are_kept_with_what_they_were_given_on(call, tmp_path):
+    for _ in range(2):
+        assert call("rank", "--save", "--top", "1").exit_code == 0
+    store = open_store(call.store)
+    with store.reading() as connection:
+        kept = connection.execute(select(verdict)).mappings().all()
+    ranked = json.loads(call("rank", "--json").stdout)
+    assert sorted((v["verdict"], v["bound"]) for v in kept) == sorted(
+        (j["verdict"], None if j["bound_flop"] is None else str(j["bound_flop"])) for j in ranked["jobs"]
+    )
+    assert {(v["threshold"], v["basis"], v["rates"]) for v in kept} == {
+        ("eu-gpai", "max_any_op", ranked["inputs"]["rates"])
+    }
+
+
+def test_groups_say_first_what_came_out_and_from_what(call):
+    lines = call("groups", "--by", "user").stdout.splitlines()
+    assert "1 INSUFFICIENT" in lines[1]
+    assert lines[2].startswith("  granting nothing")
+    assert "rows rejected" in lines[3]
