@@ -40,9 +40,10 @@ ACCOUNTING = ("file", "sacct", "pyslurm")
 """Kinds of imports that bring runs; only they can make the records complete."""
 
 COLUMNS = (
-    "run_id", "cluster", "job_id_raw", "job_id", "submit", "start", "end", "elapsed_s", "suspended_s", "limit_s",
-    "step_end", "step_count", "queried_at", "uid", "node_count", "cpu_count", "user", "account", "state", "node_list", "source", "flags",
-    "final", "started", "allocation", "lease_end", "lease_gpus", "release_proven",
+    "run_id", "cluster", "job_id_raw", "job_id", "submit", "start", "end", "elapsed_s", "suspended_s",
+    "limit_s", "step_end", "step_count", "queried_at", "uid", "node_count", "cpu_count", "user", "account",
+    "state", "node_list", "source", "flags", "final", "started", "allocation", "lease_end", "lease_gpus",
+    "release_proven",
 )  # fmt: skip
 """What the question needs of a run; the rest stays in the store."""
 
