@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 import pandas as pd
-from sqlalchemy import Boolean, Column, Integer, Select, bindparam, case, func, literal, select, type_coerce
+from sqlalchemy import Boolean, Column, Integer, Select, bindparam, case, false, func, literal, select, type_coerce
 
 from slurm_trace.accounting.child import in_child
 from slurm_trace.errors import UsageProblem
@@ -143,7 +143,7 @@ def _selected(column: Column[Any]) -> Any:
         of_leases = func.coalesce(job_summary.c.flags, "")
         return case((of_leases == "", column), (column == "", of_leases), else_=column + " " + of_leases)
     if column is job_summary.c.release_proven:
-        return func.coalesce(type_coerce(column, Integer), 0)
+        return type_coerce(func.coalesce(column, false()), Integer)
     if isinstance(column.type, Boolean):
         return type_coerce(column, Integer)
     if _is_text(column) or not column.nullable:

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from slurm_trace.node.devices.base import DeviceInfo
 from slurm_trace.node.fields import COUNTER_NAMES, FIELDS, invalid
 from slurm_trace.node.spool import MS, SAMPLE, Gap
-from slurm_trace.store.spool_check import COUNTER_HEAD, MAX_PART_S, CheckedSpool, Damaged, check_chunk
+from slurm_trace.store.spool_check import COUNTER_HEAD, MAX_PART_S, CheckedSpool, check_chunk
+from slurm_trace.store.spool_values import Damaged
 
 Ints = npt.NDArray[np.int64]
 

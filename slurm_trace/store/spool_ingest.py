@@ -16,7 +16,7 @@ from slurm_trace.store.fit import storable
 from slurm_trace.store.ingest import Import, ImportInfo, ImportSummary, Rejection
 from slurm_trace.store.leases import refresh_leases
 from slurm_trace.store.models import lease, spool_file, spool_reject
-from slurm_trace.store.spool_check import sealed_as
+from slurm_trace.store.spool_copy import sealed_as
 from slurm_trace.store.spool_prepare import PreparedSpool, RejectedSpool, prepare, scratch_folder
 from slurm_trace.store.spool_rows import store_spool
 from slurm_trace.store.upsert import Counts

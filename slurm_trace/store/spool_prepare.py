@@ -10,8 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from slurm_trace.errors import EnvironmentProblem
-from slurm_trace.store.spool_check import CheckedSpool, Damaged, copy_in, read_checked, reading
+from slurm_trace.store.spool_check import CheckedSpool, read_checked, reading
+from slurm_trace.store.spool_copy import copy_in
 from slurm_trace.store.spool_figures import DeviceFigures, figures_of
+from slurm_trace.store.spool_values import Damaged
 
 ASIDE = "damaged"
 """Folder beside a damaged file that it is moved into."""

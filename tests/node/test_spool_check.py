@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from slurm_trace.node.columns import Part, encode
 from slurm_trace.node.spool import Event
-from slurm_trace.store import spool_check
+from slurm_trace.store import spool_check, spool_copy
 from slurm_trace.store.spool_prepare import PreparedSpool, RejectedSpool, prepare
 from support.spools import counter, gap, seal, spool
 
@@ -198,7 +198,7 @@ def test_the_folder_for_them_is_a_file(outbox, scratch):
 def test_what_is_no_file(outbox, scratch, kind, monkeypatch):
     path = spool(outbox)
     if kind == "large":
-        monkeypatch.setattr(spool_check, "MAX_BYTES", 1000)
+        monkeypatch.setattr(spool_copy, "MAX_BYTES", 1000)
     elif kind == "unnamed":
         path = path.rename(outbox / "x.spool")
     else:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from slurm_trace.node.devices.base import DeviceInfo
-from slurm_trace.store.spool_check import Damaged, read_checked, reading, sealed_as
+from slurm_trace.store.spool_check import read_checked, reading
+from slurm_trace.store.spool_copy import sealed_as
 from slurm_trace.store.spool_figures import DeviceFigures, figures_of
+from slurm_trace.store.spool_values import Damaged
 from support.spools import T0, card, counter, gap, samples, spool
 
 
