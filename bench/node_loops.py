@@ -25,13 +25,16 @@ DAY_S = 86_400
 S = 1_000_000_000
 
 
-def report(work: Callable[[], dict[str, Any] | None]) -> None:
+def report(work: Callable[[], object]) -> None:
     """Do it, and print CPU seconds, the highest resident set, and what it returned."""
     began = time.process_time()
-    found = work() or {}
+    found = work()
     used = time.process_time() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    sys.stdout.write(json.dumps({"cpu_s": used, "peak_mib": peak / 1024, **found}) + "\n")
+    sys.stdout.write(
+        json.dumps({"cpu_s": used, "peak_mib": peak / 1024, **(found if isinstance(found, dict) else {})})
+        + "\n"
+    )
 
 
 def loop_pynvml(polls: int) -> None:
@@ -184,15 +187,16 @@ def loop_sampler(polls: int, zipapp: str) -> None:
         clock = driver_clock()
         sampler, probe, courier, _ = sampler_over(NvmlSource(), clock, Path(folder), 1.0)
 
-        def work() -> dict[str, Any]:
-            while probe.polls < polls:
+        def turn_until(count: int) -> None:
+            while probe.polls < count:
                 sampler.turn()
                 clock.sleep(sampler.pause_s())
-            sampler.shut()
-            courier.stop(30)
-            return {"polls": probe.polls}
 
-        report(work)
+        # The others' start is not counted either.
+        turn_until(5)
+        report(lambda: turn_until(polls + 5))
+        sampler.shut()
+        courier.stop(30)
 
 
 class BusyCards:
@@ -260,11 +264,14 @@ class BusyCards:
 
 
 def whole_day(interval_s: float, zipapp: str) -> None:
-    """A lease of a quarter of a day over eight restless cards, times four: how large a day's spool file gets."""
+    """A lease of a day over eight restless cards: how large its spool file gets."""
     sys.path.insert(0, zipapp)
+    from slurm_trace.node import sampler as module
+
+    module.LOOK_S = 1.0
     with tempfile.TemporaryDirectory() as folder:
         clock = Clock(None)
-        until = clock.mono_ns() + DAY_S // 4 * S
+        until = clock.mono_ns() + DAY_S * S
         sampler, probe, courier, config = sampler_over(BusyCards(clock), clock, Path(folder), interval_s)
 
         def work() -> dict[str, Any]:
@@ -274,7 +281,7 @@ def whole_day(interval_s: float, zipapp: str) -> None:
             sampler.shut()
             courier.stop(60)
             (spool,) = config.outbox_folder.glob("*.spool")
-            return {"spool_bytes": 4 * spool.stat().st_size, "polls": probe.polls}
+            return {"spool_bytes": spool.stat().st_size, "polls": probe.polls}
 
         report(work)
 

@@ -24,6 +24,9 @@ class Coverage:
 
     def good(self, at_ns: int) -> Gap | None:
         """A reading at `at_ns`, which is later than the last; the gap that it ends, if it ends one."""
+        if self._reason is None and at_ns - self.last_ns <= self._late_ns:
+            self.last_ns = at_ns
+            return None
         gap = self._gap(at_ns)
         self.last_ns = at_ns
         self._reason = None

@@ -130,16 +130,16 @@ class OpenLease:
             self._coverage[device.uuid] = Coverage(device.uuid, self.from_ns, reason, self._late_ns)
             self._written[device.uuid] = self.from_ns
 
-    def sample(self, uuid: str, mono_ms: int, offset_ms: int, values: Row) -> None:
-        """A reading of one of its devices. One that is not later than the last is left out."""
+    def sample(self, uuid: str, row: Row) -> None:
+        """A reading of one of its devices: a row of `SAMPLE_COLUMNS`. One not later than the last is left out."""
         coverage = self._coverage[uuid]
-        at_ns = mono_ms * MS
+        at_ns = (row[0] or 0) * MS
         if at_ns <= coverage.last_ns:
             return
         gap = coverage.good(at_ns)
         if gap is not None:
             self._notes.gaps.append(gap)
-        self._rows[uuid].append((mono_ms, offset_ms, *values))
+        self._rows[uuid].append(row)
 
     def missed(self, uuid: str, reason: str) -> None:
         """No reading of one of its devices."""

@@ -24,8 +24,8 @@ HUNG = "hung"
 _FIRST_RETRY_S, _LAST_RETRY_S = 5.0, 300.0
 _SHORTEST_RING_S = 1.0
 
-# (CLOCK_BOOTTIME in ms, wall clock minus that in ms, values)
-Sample = tuple[int, int, tuple[Optional[int], ...]]
+# (CLOCK_BOOTTIME in ms, wall clock minus that in ms, values in the order of SAMPLE_FIELDS…)
+Sample = tuple[Optional[int], ...]
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Probe:
         self._retry_at_ns = 0
         return self.open()
 
-    def read(self, uuids: Sequence[str]) -> dict[str, Sample | str]:
+    def read(self, uuids: Sequence[str]) -> list[Sample | str]:
         """A reading of each device, or the reason why there is none."""
         key = tuple(uuids)
         calls = self._calls.get(key)
@@ -132,7 +132,7 @@ class Probe:
             self._calls = {key: [(uuid, functools.partial(self._sample, uuid)) for uuid in uuids]}
             calls = self._calls[key]
         self.polls += 1
-        return dict(zip(uuids, self._sound(calls, self._note_xids)))
+        return self._sound(calls, self._note_xids)
 
     def _note_xids(self) -> None:
         self._xids += self._source.xid_events()
@@ -187,7 +187,7 @@ class Probe:
         values = self._source.read(uuid).values
         clock = self._clock
         mono_ms = clock.mono_ns() // MS
-        return mono_ms, clock.wall_ns() // MS - mono_ms, values
+        return (mono_ms, clock.wall_ns() // MS - mono_ms, *values)
 
     def _counters(self, uuid: str, moment: str) -> CounterMoment:
         before = self._clock.mono_ns()
@@ -215,21 +215,22 @@ class Probe:
         """
         if not self._open:
             return [self.because] * len(calls)
-        for uuid, _ in calls:
-            if uuid not in self.devices:
-                self._give_up(uuid, "not_found")
+        for call in calls:
+            if call[0] not in self.devices:
+                self._give_up(call[0], "not_found")
         down = dict(self._down)
         ask = [call for call in calls if call[0] not in down] if down else list(calls)
         if also is not None:
             ask.insert(0, (DRIVER, also))
-        answers = iter(self._ask(ask, self._limits.hang_s))
+        answers = self._ask(ask, self._limits.hang_s)
         if also is not None:
-            next(answers)
-        found = []
-        for uuid, _ in calls:
-            answer = down[uuid] if uuid in down else next(answers)
-            found.append(self._judge(uuid, answer) if isinstance(answer, Exception) else answer)
-        return found
+            del answers[0]
+        rest = iter(answers)
+        judged = [down[uuid] if uuid in down else next(rest) for uuid, _ in calls] if down else answers
+        return [
+            self._judge(call[0], answer) if isinstance(answer, Exception) else answer
+            for call, answer in zip(calls, judged)
+        ]
 
     def _judge(self, uuid: str, error: Exception) -> str:
         reason = _reason(error)

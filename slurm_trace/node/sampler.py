@@ -17,12 +17,11 @@ from slurm_trace.node.clock import Clock
 from slurm_trace.node.config import NodeConfig
 from slurm_trace.node.courier import Courier
 from slurm_trace.node.devices.base import DeviceInfo
-from slurm_trace.node.fields import SAMPLE_NAMES
 from slurm_trace.node.lease import SEALED_SUFFIX, Lease, LeaseEnd, LeaseReader, LeaseScan, mark_sealed
 from slurm_trace.node.log import Log
 from slurm_trace.node.open_lease import DAMAGED, OPEN, OpenLease, facts, first_free_part, seal
 from slurm_trace.node.probe import Probe
-from slurm_trace.node.spool import MS, Event, MetaValue
+from slurm_trace.node.spool import MS, SAMPLE_COLUMNS, Event, MetaValue
 from slurm_trace.node.spool_writer import SpoolDamaged, SpoolFailed, SpoolWriter
 from slurm_trace.node.usage import own_usage
 from slurm_trace.version import VERSION
@@ -35,7 +34,7 @@ _RETRY_S = 10.0
 _STEP_MS = 250
 _STATUS_S = 30.0
 
-_THROTTLE = SAMPLE_NAMES.index("throttle_reasons")
+_THROTTLE = [name for name, _ in SAMPLE_COLUMNS].index("throttle_reasons")
 # Hardware slowdown, heat (software and hardware), power brake: not the everyday power cap and idleness.
 _SLOWDOWN = 8 | 32 | 64 | 128
 
@@ -413,7 +412,7 @@ class Sampler:
 
     def _read(self, uuids: Sequence[str], only: Sequence[OpenLease] | None = None) -> None:
         self._watch_clock()
-        for uuid, sample in self._probe.read(uuids).items():
+        for uuid, sample in zip(uuids, self._probe.read(uuids)):
             logs = (
                 self._owners.get(uuid, []) if only is None else [log for log in only if uuid in log.devices]
             )
@@ -421,10 +420,9 @@ class Sampler:
                 for log in logs:
                     log.missed(uuid, sample)
                 continue
-            mono_ms, offset_ms, values = sample
             for log in logs:
-                log.sample(uuid, mono_ms, offset_ms, values)
-            slow = (values[_THROTTLE] or 0) & _SLOWDOWN
+                log.sample(uuid, sample)
+            slow = (sample[_THROTTLE] or 0) & _SLOWDOWN
             if slow != self._throttled.get(uuid, 0):
                 self._throttled[uuid] = slow
                 self._event(logs, uuid, "slowdown", str(slow))

@@ -90,50 +90,50 @@ class Watchdog:
 
     def run(self, calls: Sequence[tuple[str, Call]], limit_s: float) -> list[Any]:
         """Make the calls; see `Caller`."""
-        outcome: list[Any] = []
-        rest = list(calls)
-        while rest:
-            stuck = self.stuck
-            sound = [call for call in rest if call[0] not in stuck]
-            done = self._hand_over(sound, limit_s) if sound else []
-            results = iter(done)
-            taken = 0
-            for name, _ in rest:
-                if name in stuck:
-                    outcome.append(Hung(name))
-                else:
-                    result = next(results, None)
-                    if result is None:
-                        break
-                    outcome.append(result[0])
-                taken += 1
-            rest = rest[taken:]
-        return outcome
+        if not calls:
+            return []
+        if not self._stuck:
+            return self._all(calls, limit_s)
+        stuck = self.stuck
+        answers = iter(self._all([call for call in calls if call[0] not in stuck], limit_s))
+        return [Hung(name) if name in stuck else next(answers) for name, _ in calls]
 
-    def _hand_over(self, calls: Sequence[tuple[str, Call]], limit_s: float) -> list[tuple[Any]]:
+    def _all(self, calls: Sequence[tuple[str, Call]], limit_s: float) -> list[Any]:
+        done = self._hand_over(calls, limit_s) if calls else []
+        while len(done) < len(calls):
+            # One hung, and a new thread takes the rest; the same device may come again in it.
+            rest = calls[len(done) :]
+            sound = next((n for n, (name, _) in enumerate(rest) if name in self._stuck), len(rest))
+            done += self._hand_over(rest[:sound], limit_s) if sound else [Hung(rest[0][0])]
+        return done
+
+    def _hand_over(self, calls: Sequence[tuple[str, Call]], limit_s: float) -> list[Any]:
         """Results of the calls up to the first that hangs, which is a `Hung`."""
-        worker = self._worker = self._worker or _Worker()
+        worker = self._worker
+        if worker is None:
+            worker = self._worker = _Worker()
         worker.results = []
         worker.began = time.monotonic()
         worker.inbox.put(calls)
+        left_s = limit_s
         while True:
-            left_s = worker.began + limit_s - time.monotonic()
             try:
-                worker.outbox.get(timeout=max(left_s, 0.001))
+                worker.outbox.get(timeout=left_s)
             except queue.Empty:
-                if time.monotonic() < worker.began + limit_s:
+                left_s = worker.began + limit_s - time.monotonic()
+                if left_s > 0:
                     continue
                 return self._give_up(worker, calls)
-            return [(result,) for result in worker.results]
+            return worker.results
 
-    def _give_up(self, worker: _Worker, calls: Sequence[tuple[str, Call]]) -> list[tuple[Any]]:
+    def _give_up(self, worker: _Worker, calls: Sequence[tuple[str, Call]]) -> list[Any]:
         worker.abandoned = True
         worker.inbox.put(None)
         self._worker = None
         results = worker.results[: len(calls) - 1]
         name = calls[len(results)][0]
         self._stuck[name] = worker.thread
-        return [*((result,) for result in results), (Hung(name),)]
+        return [*results, Hung(name)]
 
 
 def _attempt(call: Call) -> Any:
