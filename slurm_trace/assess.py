@@ -169,10 +169,11 @@ class Assessment:
         """The verdicts on the ranked runs and on those never closed, in the form in which the store keeps them."""
         head = self.head("")
         plain, strict = (verdicts(self.envelope, self.question, strict=s) for s in (False, True))
+        ids = self.envelope.runs["run_id"].to_numpy(dtype=np.int64)
         for i in np.flatnonzero(self.members).tolist():
             bound = self.envelope.bound_flop(i)
             yield StoredVerdict(
-                run_id=int(self.envelope.runs["run_id"].iat[i]),
+                run_id=int(ids[i]),
                 threshold=self.threshold.id,
                 basis=self.question.basis,
                 trust=TRUST,
