@@ -9,7 +9,19 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 import pandas as pd
-from sqlalchemy import Boolean, Column, Integer, Select, bindparam, case, false, func, literal, select, type_coerce
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Integer,
+    Select,
+    bindparam,
+    case,
+    false,
+    func,
+    literal,
+    select,
+    type_coerce,
+)
 
 from slurm_trace.accounting.child import in_child
 from slurm_trace.errors import UsageProblem

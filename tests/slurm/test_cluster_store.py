@@ -160,5 +160,5 @@ def test_samplers_let_go_of_the_driver_without_leases(lab: Cluster, traced: Samp
     for node in NODES:
         assert not lab.leases(node).open
         status = lab.node_directory(node) / "sampler" / "status"
-        wait_for(lambda status=status: "driver_open=0" in status.read_text(), f"{node}, idle", limit_s=40)
+        wait_for(lambda status=status: "driver_open=0" in status.read_text(), f"{node}, idle", status, 40)
     assert traced.alive() == set(NODES)

@@ -191,7 +191,9 @@ class SpoolCases:
         assert (lease.closed_at, lease.whole, lease.part_count) == (T0 + 110, True, 3)
         summary = one(store, "job_summary")
         assert summary.covered_ms == 200_000
-        assert (summary.energy_mj, summary.energy_from) == (8000 + 30_000_000, "power"), "GPU-1 has no counter"
+        assert (summary.energy_mj, summary.energy_from) == (8000 + 30_000_000, "power"), (
+            "GPU-1 has no counter"
+        )
         assert summary.flags == ""
 
     def test_energy_over_parts_has_no_hole(self, store, outbox, take):
