@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
-from decimal import ROUND_CEILING, Context
 from itertools import islice
-from typing import TYPE_CHECKING, Any, SupportsInt, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from slurm_trace.cli import output
+from slurm_trace.cli import output, tables
+from slurm_trace.cli.tables import TOP, moment
 from slurm_trace.errors import CheckFailed, UsageProblem
 
 if TYPE_CHECKING:
-    from slurm_trace.analysis.groups import Group
     from slurm_trace.assess import Assessment
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-TOP = 20
 SAVED_AT_ONCE = 50_000
 BASES = ("max_any_op", "max_fp_sparse", "max_fp_dense", "bf16_dense")
 BY = ("all", "cluster", "account", "user")
@@ -35,15 +31,6 @@ JOB_COLUMNS = (
 TERM_COLUMNS = (
     "node", "gpu", "kind", "device", "count", "from", "to", "seconds", "rung", "ceiling_flop_s", "flop", "source",
 )  # fmt: skip
-
-RANK_COLUMNS = (
-    "#", "job", "user", "account", "state", "nodes", "GPUs", "held", "bound FLOP", "of T", "verdict", "strict",
-)  # fmt: skip
-RANK_FIGURES = ("#", "nodes", "held", "bound FLOP", "of T")
-RANK_SPARE = ("nodes", "account", "state", "user", "strict", "#")
-
-ALWAYS_GRANTED = frozenset({"records_unaltered", "units_left_out"})
-"""What the strict verdict rests on too: nothing in accounting could prove it."""
 
 
 def question_options(command: _F) -> _F:
@@ -135,8 +122,8 @@ def rank(
     elif output_format == "csv":
         output.print_csv(JOB_COLUMNS, found.jobs(top))
     else:
-        print_ranking(found, top or TOP)
-    _warnings(found)
+        tables.print_ranking(found, top or TOP)
+    tables.warn_of_gaps(found)
     if save:
         _save(context, found)
     if check and not found.all_ruled_out:
@@ -164,8 +151,8 @@ def groups(
         names = list(asdict(lines[0])) if lines else ["by", "key"]
         output.print_csv(names, map(asdict, lines[:top]))
     else:
-        print_groups(found, lines, top or TOP)
-    _warnings(found)
+        tables.print_groups(found, lines, top or TOP)
+    tables.warn_of_gaps(found)
     unread = not lines and not found.all_ruled_out
     if check and (unread or any(g.verdict != "RULED_OUT" for g in lines)):
         raise CheckFailed("not every group is ruled out")
@@ -203,8 +190,8 @@ def explain(context: click.Context, /, job: str, output_format: str, strict: boo
     elif output_format == "csv":
         output.print_csv(TERM_COLUMNS, ordered)
     else:
-        print_explanation(found, entry, ordered, strict=strict)
-    _warnings(found)
+        tables.print_explanation(found, entry, ordered, strict=strict)
+    tables.warn_of_gaps(found)
 
 
 def find_run(found: Assessment, job: str) -> int:
@@ -244,196 +231,6 @@ def find_run(found: Assessment, job: str) -> int:
     )
 
 
-# Tables
-
-
-def print_ranking(found: Assessment, top: int) -> None:
-    """The first lines say what was asked and what came out, then the top of the list."""
-    for line in summary(found):
-        click.echo(line)
-    output.print_table(
-        RANK_COLUMNS,
-        (_job_cells(job) for job in found.jobs(top)),
-        right=RANK_FIGURES,
-        spare=RANK_SPARE,
-    )
-    runaway = list(found.jobs(TOP, runaway=True))
-    if runaway:
-        click.echo("Records that were never closed (not ranked; they count in every group):")
-        output.print_table(
-            RANK_COLUMNS,
-            (_job_cells(job) for job in runaway),
-            right=RANK_FIGURES,
-            spare=RANK_SPARE,
-        )
-
-
-def summary(found: Assessment) -> list[str]:
-    """What was asked, what came out under both readings, and what it was computed from."""
-    from slurm_trace.analysis.verdicts import ESTIMATES
-
-    head = found.head("")
-    inputs, tally, strict = head["inputs"], found.tally(), found.tally(strict=True)
-    lines = [
-        f"Which runs cannot have reached {head['threshold']['id']} ({flop(found.threshold.flop)} FLOP)? "
-        f"Counted: {found.question.basis}, rung {head['trust']}, margin {head['margin']:g}",
-        "  each run by itself, with the declared and the default assumptions: " + _tally(tally),
-        "  each run by itself, granting nothing that is not proven: " + _tally(strict),
-        f"  from {inputs['jobs']} runs: {inputs['never_started']} never started, {inputs['runaway']} never closed, "
-        f"{inputs['rejected']} rows rejected; rates {inputs['rates'][:12]}, evaluator {inputs['evaluator']}",
-    ]
-    if found.question.basis in ESTIMATES:
-        lines.append(
-            f"  {found.question.basis} is an estimate and no upper bound: nothing is ruled out by it"
-        )
-    elif found.question.basis != "max_any_op":
-        lines.append(
-            f"  {found.question.basis} is one reading of what counts, narrower than every operation the hardware has"
-        )
-    return lines
-
-
-def _tally(tally: Mapping[str, int]) -> str:
-    return ", ".join(f"{n} {verdict}" for verdict, n in tally.items())
-
-
-def _job_cells(job: Mapping[str, Any]) -> tuple[str, ...]:
-    gpus = " ".join(f"{g['count']}x{g['type'] or 'gpu'}" for g in job["gpus"])
-    return (
-        str(job["rank"]),
-        f"{job['cluster']}:{job['job_id']}",
-        job["user"] or "-",
-        job["account"] or "-",
-        job["state"],
-        _or_dash(job["nodes"]),
-        gpus or ("unknown" if job["gpu_count"] is None else "0"),
-        duration(job["held_s"]),
-        flop(job["bound_flop"]),
-        ratio(job["ratio"]),
-        job["verdict"],
-        job["verdict_strict"],
-    )
-
-
-def print_groups(found: Assessment, lines: Sequence[Group], top: int) -> None:
-    """What came out for all groups, then the first of them, the ones that can't be ruled out first."""
-    asked, *_, inputs = summary(found)[:4]
-    click.echo(asked.replace("Which runs", "Which groups"))
-    click.echo(
-        "  with the declared and the default assumptions: " + _tally(Counter(g.verdict for g in lines))
-    )
-    click.echo("  granting nothing that is not proven: " + _tally(Counter(g.verdict_strict for g in lines)))
-    click.echo(inputs)
-    output.print_table(
-        (
-            "group",
-            "runs",
-            "users",
-            "GPU hours",
-            "bound FLOP",
-            "of T",
-            "verdict",
-            "strict",
-            "fewest runs",
-            "fewest users",
-        ),
-        (
-            (
-                g.key,
-                str(g.jobs),
-                str(g.users),
-                hours(g.gpu_seconds) + (f" (+{g.gpu_unknown_jobs} unknown)" if g.gpu_unknown_jobs else ""),
-                flop(g.bound_flop),
-                ratio(g.ratio),
-                g.verdict,
-                g.verdict_strict,
-                _or_dash(g.fewest_jobs),
-                _or_dash(g.fewest_users),
-            )
-            for g in lines[:top]
-        ),
-        right=("runs", "users", "GPU hours", "bound FLOP", "of T", "fewest runs", "fewest users"),
-        spare=("users", "GPU hours", "fewest users", "strict", "fewest runs"),
-    )
-    if len(lines) > top:
-        click.echo(f"  and {len(lines) - top} more groups, further down in the same order (--top)")
-    reasons = dict.fromkeys(
-        (
-            "ruled out by its capacity all the same" if g.verdict == "RULED_OUT" else "not enough to tell",
-            reason,
-        )
-        for g in lines[:top]
-        for reason in g.reasons
-    )
-    for what, reason in list(reasons)[:TOP]:
-        click.echo(f"  {what}: {output.printable(reason)}")
-
-
-def print_explanation(
-    found: Assessment, entry: Mapping[str, Any], terms: Sequence[Mapping[str, Any]], *, strict: bool
-) -> None:
-    """One run in full."""
-    from slurm_trace.analysis.verdicts import ESTIMATES
-
-    bound = entry["bound_flop_strict"] if strict else entry["bound_flop"]
-    verdict = entry["verdict_strict"] if strict else entry["verdict"]
-    click.echo(
-        output.printable(
-            f"{entry['cluster']}:{entry['job_id']} (raw {entry['job_id_raw']}, submitted {moment(entry['submit'])}) "
-            f"{entry['state']}, {entry['user'] or '-'} / {entry['account'] or '-'}"
-        )
-    )
-    click.echo(
-        f"{verdict}: its own contribution is {'not bounded' if bound is None else 'at most ' + flop(bound) + ' FLOP'}; "
-        f"T is {found.threshold.id} = {flop(found.threshold.flop)} FLOP, margin {float(found.question.margin):g}"
-        + (" (strict: nothing is granted that is not proven)" if strict else "")
-    )
-    if terms:
-        output.print_table(
-            ("device", "count", "node", "seconds", "ceiling FLOP/s", "FLOP", "source"),
-            (
-                (
-                    t["device"],
-                    f"{t['count']:,}",
-                    t["node"] or "-",
-                    f"{t['seconds']:,}",
-                    f"{t['ceiling_flop_s']:,}",
-                    f"{t['flop']:,}",
-                    t["source"],
-                )
-                for t in terms
-            ),
-            right=("count", "seconds", "ceiling FLOP/s", "FLOP"),
-            spare=(),
-        )
-    click.echo(f"sum: {'no bound' if bound is None else f'{bound:,} FLOP'}")
-    for reason in (*entry["reasons"], *_taken_high(found, entry, terms)):
-        click.echo(f"  why it is not lower: {output.printable(reason)}")
-    if found.question.basis in ESTIMATES:
-        click.echo(f"  {found.question.basis} is an estimate and no upper bound: nothing is ruled out by it")
-    granted = [
-        a for a in entry["assumptions"] if not strict or a["status"] == "proven" or a["id"] in ALWAYS_GRANTED
-    ]
-    click.echo("  rests on: " + ", ".join(f"{a['id']} ({a['status']})" for a in granted))
-    if len(granted) < len(entry["assumptions"]):
-        click.echo("  not granted: " + ", ".join(a["id"] for a in entry["assumptions"] if a not in granted))
-    if entry["flags"]:
-        click.echo("  flags: " + ", ".join(entry["flags"]))
-
-
-def _taken_high(
-    found: Assessment, entry: Mapping[str, Any], terms: Sequence[Mapping[str, Any]]
-) -> Iterator[str]:
-    """Where a term stands for the fastest of several devices."""
-    for label in dict.fromkeys(g["type"] for g in entry["gpus"]):
-        cards = found.rates.resolve(label)
-        if label is not None and cards.how == "ambiguous":
-            yield f"{label!r} may be any of {len(cards.device_ids)} cards: the fastest counts (a sku tells)"
-    models = {g.cpu_model for g in found.site.cluster(entry["cluster"]).nodes}
-    if (not models or None in models) and any(t["kind"] == "cpu" for t in terms):
-        yield "the site profile names no CPU model for every node: the fastest core of the registry counts"
-
-
 def _save(context: click.Context, found: Assessment) -> None:
     from slurm_trace.store.engine import open_store
     from slurm_trace.store.verdicts import save_verdicts
@@ -445,64 +242,3 @@ def _save(context: click.Context, found: Assessment) -> None:
             save_verdicts(store, part)
     finally:
         store.close()
-
-
-def _warnings(found: Assessment) -> None:
-    for name, complete in found.records.complete.items():
-        profile = found.site.cluster(name)
-        if not profile.nodes:
-            output.warn(
-                f"cluster {name}: no inventory in the site profile, so cards, confinement and idle nodes are assumed; "
-                "write one with `slurm-trace site probe` and name it with --config"
-            )
-        for sku in sorted({g.sku for g in profile.nodes if g.sku}):
-            if found.rates.resolve(None, sku=sku).how == "unknown":
-                output.warn(
-                    f"cluster {name}: sku {output.printable(sku)!r} is no card of the rate registry, so the largest "
-                    "card counts; write an id or a driver name that `slurm-trace rates` lists"
-                )
-        for gap in complete.gaps:
-            output.warn(f"cluster {name}: {gap}")
-
-
-def flop(value: int | None) -> str:
-    """A number of operations with three digits, rounded up; exact ones are in the JSON."""
-    if value is None:
-        return "-"
-    digits = len(str(value))
-    if digits <= 3:
-        return str(value)
-    unit = 10 ** (digits - 3)
-    lead = -(-value // unit)
-    return f"{lead / 100:.2f}e{digits - 1}" if lead < 1000 else f"1.00e{digits}"
-
-
-def ratio(value: float | None) -> str:
-    """bound / T for people, with three digits, rounded up."""
-    three = Context(prec=3, rounding=ROUND_CEILING)
-    return "-" if value is None else f"{float(three.create_decimal_from_float(value)):.3g}"
-
-
-def hours(seconds: int) -> str:
-    """Hours for people: whole ones, or two digits where there are few."""
-    return f"{seconds / 3600:,.0f}" if seconds >= 36_000 or not seconds else f"{seconds / 3600:.2g}"
-
-
-def moment(epoch_s: object) -> str:
-    """A time as `explain` takes it back after the @."""
-    if not isinstance(epoch_s, SupportsInt):
-        return "unknown"
-    return datetime.fromtimestamp(int(epoch_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def duration(seconds: int | None) -> str:
-    """D-HH:MM:SS as Slurm writes it."""
-    if seconds is None:
-        return "-"
-    days, rest = divmod(seconds, 86400)
-    clock = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
-    return f"{days}-{clock}" if days else clock
-
-
-def _or_dash(value: object) -> str:
-    return "-" if value is None else str(value)

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from slurm_trace.cli.main import app
-from slurm_trace.cli.ranking import JOB_COLUMNS, TERM_COLUMNS, flop, ratio
+from slurm_trace.cli.ranking import JOB_COLUMNS, TERM_COLUMNS
+from slurm_trace.cli.tables import flop, ratio
 from tests.support.world import T0, Job, sacct_text
 
 DAY = 86_400
