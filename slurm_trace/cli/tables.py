@@ -205,7 +205,8 @@ def _taken_high(
     found: Assessment, entry: Mapping[str, Any], terms: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
     """Where a term stands for the fastest of several devices."""
-    for label in dict.fromkeys(g["type"] for g in entry["gpus"]):
+    by_label = any(a["id"] == "labels_true" and a["status"] == "assumed" for a in entry["assumptions"])
+    for label in dict.fromkeys(g["type"] for g in entry["gpus"] if by_label):
         cards = found.rates.resolve(label)
         if label is not None and cards.how == "ambiguous":
             yield f"{label!r} may be any of {len(cards.device_ids)} cards: the fastest counts (a sku tells)"
