@@ -11,7 +11,7 @@ from slurm_trace.node.fields import RINGS
 
 DEFAULT_FILE = Path("/etc/slurm-trace/node.conf")
 FLOOR_S = 0.2
-SOURCES = ("nvml", "replay")
+SOURCES = ("nvml", "replay", "amdsmi")
 
 
 @dataclass(frozen=True)

@@ -142,6 +142,10 @@ def make_source(config: NodeConfig) -> DeviceSource:
         if not config.replay:
             raise UsageProblem("source=replay: name the scenario or trace with --replay FILE")
         return replay(Path(config.replay))
+    if config.source == "amdsmi":
+        from slurm_trace.node.devices.amdsmi import AmdSmiSource
+
+        return AmdSmiSource()
     from slurm_trace.node.devices.nvml import NvmlSource
 
     return NvmlSource()

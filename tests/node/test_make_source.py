@@ -1,0 +1,14 @@
+"""The device source that the settings name."""
+
+import pytest
+
+from slurm_trace.node.config import SOURCES, NodeConfig
+from slurm_trace.node.main import make_source
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_source_of_the_settings_can_be_made(source, tmp_path):
+    scenario = tmp_path / "scenario"
+    scenario.write_text("gpu A100 GPU-1\n")
+    made = make_source(NodeConfig(source=source, replay=str(scenario)))
+    assert made.info.kind == source
