@@ -32,6 +32,7 @@ CS = 10_000_000
 LOOK_S = 0.25
 _RETRY_S = 10.0
 _STEP_MS = 250
+_MISSING_S = 60.0
 _STATUS_S = 30.0
 
 _THROTTLE = [name for name, _ in SAMPLE_COLUMNS].index("throttle_reasons")
@@ -51,6 +52,11 @@ class _Kept:
     began_ns: int
     opened_ns: int
     wants: bool
+    missing_at_ns: int | None = None
+
+    def is_missing(self, now: int) -> bool:
+        """Its file is gone without an end: somebody emptied the directory, and no epilog will tell."""
+        return self.missing_at_ns is not None and now - self.missing_at_ns > _MISSING_S * S
 
 
 @dataclass
@@ -232,13 +238,15 @@ class Sampler:
         self._own()
 
     def _look(self) -> None:
+        if self._starting:
+            # Before the leases are read: the hooks remove a sealed one first, and then its mark.
+            self._sealed.update(self._marked())
         scan = self._reader.scan()
         if scan is self._scan:
             return
         self._scan = scan
         for refusal in scan.refused:
             self._log.trouble(f"refused {refusal.name}", f"lease {refusal.name} refused: {refusal.reason}")
-        self._sealed.update(self._marked())
         ended: list[tuple[str, Lease | None, LeaseEnd]] = [
             (end.stem, lease, end) for lease, end in scan.ended
         ]
@@ -248,7 +256,21 @@ class Sampler:
             if lease.stem in self._leases:
                 self._leases[lease.stem].lease = lease
         self._begin([lease for lease in scan.open if lease.stem not in self._leases])
+        self._note_missing(scan)
         self._starting = False
+
+    def _note_missing(self, scan: LeaseScan) -> None:
+        """Since when a lease that is served has no file any more. A directory that cannot be read shows nothing."""
+        refused = {refusal.name for refusal in scan.refused}
+        if str(self._config.leases_folder) in refused:
+            return
+        present = {lease.stem for lease in scan.open} | {name.rpartition(".")[0] for name in refused}
+        now = self._clock.mono_ns()
+        for stem, kept in self._leases.items():
+            if stem in present:
+                kept.missing_at_ns = None
+            elif kept.missing_at_ns is None:
+                kept.missing_at_ns = now
 
     def _marked(self) -> set[str]:
         try:
@@ -476,7 +498,7 @@ class Sampler:
         for kept in due:
             self._flush(kept)
         for stem, kept in list(self._leases.items()):
-            if now - kept.opened_ns > self._config.lost_s * S:
+            if now - kept.opened_ns > self._config.lost_s * S or kept.is_missing(now):
                 del self._leases[stem]
                 self._close(_Closing(kept.log, "lost", now, self._clock.wall_ns(), True))
                 self._own()

@@ -10,6 +10,7 @@ import pytest
 
 from slurm_trace.node.devices.base import XidEvent
 from slurm_trace.node.errors import SourceGone
+from slurm_trace.node.lease import LeaseReader, LeaseScan
 from slurm_trace.node.spool import MS, Gap, Spool
 from slurm_trace.node.watchdog import Hung
 from support.sampling import BOOT, NEXT_BOOT, FakeClock, FakeSource, Node, S, adds_up, card, lost
@@ -337,6 +338,54 @@ def test_what_is_sealed_is_not_sealed_again(node: Node) -> None:
     node.run_s(2)
     assert len(node.sealed()) == 2
     assert node.sampler.leases == tuple(path.stem for path in node.config.leases_folder.glob("3.*"))
+
+
+def test_what_is_sealed_is_swept_while_a_new_sampler_looks(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stem = node.lease(1)
+    node.run_s(2)
+    node.end(stem)
+    node.run_s(2)
+    mark = node.config.sampler_folder / f"{stem}.done"
+    assert mark.exists()
+    sampler = node.new_sampler()
+    sampler.resume()
+    # As the reader sees it that has read the lease just before an epilog removes lease, end and mark.
+    (node.config.leases_folder / f"{stem}.end").unlink()
+    scan = LeaseReader.scan
+
+    def sweep(reader: LeaseReader) -> LeaseScan:
+        found = scan(reader)
+        mark.unlink(missing_ok=True)
+        (node.config.leases_folder / f"{stem}.lease").unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(LeaseReader, "scan", sweep)
+    node.run_s(2)
+    assert node.sampler.leases == ()
+    assert len(node.sealed()) == 1
+
+
+def test_a_lease_whose_file_is_gone_is_lost_and_the_driver_let_go(node: Node) -> None:
+    stem = node.lease(1)
+    node.run_s(5)
+    path = node.config.leases_folder / f"{stem}.lease"
+    text = path.read_text()
+    path.unlink()
+    node.run_s(30)
+    assert node.sampler.leases == (stem,)
+    # It was only for a moment.
+    path.write_text(text)
+    node.run_s(60)
+    assert node.sampler.leases == (stem,)
+    path.unlink()
+    node.run_s(70)
+    assert node.sampler.leases == ()
+    assert not node.source.is_open
+    (spool,) = node.sealed()
+    assert spool.closed == "lost"
+    adds_up(spool)
 
 
 def test_a_killed_sampler_is_a_gap_in_the_same_file(node: Node) -> None:
