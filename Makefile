@@ -3,7 +3,7 @@ PYTHON ?= python3
 DEMO_VENV := .venv
 CHROOT_TEST := tests/slurm/pyslurm_offlabel.sh
 
-.PHONY: help demo node test bench bench-node cluster test-pyslurm clean
+.PHONY: help demo node test bench bench-node cluster test-slurm-next test-pyslurm clean
 
 help:
 	@echo 'make demo          install into $(DEMO_VENV), run the whole chain on example records, write report.html'
@@ -12,6 +12,7 @@ help:
 	@echo 'make bench         import and ranking of up to a million runs, beside slurm2sql; hooks and sampler'
 	@echo 'make bench-node    hooks beside /bin/true, the sampler beside pynvml, nvitop and gpucm'
 	@echo 'make cluster       a Slurm with four nodes of eight fake GPUs and the hooks, until Ctrl-C (root)'
+	@echo 'make test-slurm-next  the tests of a whole Slurm on 24.11 and 26.05, in chroots (root; builds them once)'
 	@echo 'make test-pyslurm  pyslurm against Slurm 26.05 in a chroot (root; builds software; off label)'
 	@echo 'make clean         remove what the targets above left here'
 
@@ -44,6 +45,9 @@ bench-node: $(DEMO_VENV)/bin/slurm-trace
 
 cluster: $(DEMO_VENV)/bin/slurm-trace
 	PYTHONPATH=tests $(DEMO_VENV)/bin/python -P -m support.cluster
+
+test-slurm-next:
+	bash tests/slurm/cluster_next.sh
 
 test-pyslurm:
 	bash $(CHROOT_TEST)

@@ -32,7 +32,7 @@ def lab() -> Iterator[Cluster]:
     reason = why_not()
     if reason:
         pytest.skip(reason)
-    with cluster() as running:
+    with cluster(prolog_flags=os.environ.get("SLURM_TRACE_PROLOG_FLAGS", "Alloc")) as running:
         yield running
 
 
