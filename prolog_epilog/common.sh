@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# What the two hooks share; sourced by them, never run. Shell builtins, and per hook one `sleep` and one `mv`.
+# What the two hooks share; sourced by them, never run. Shell builtins, and per hook one `sleep`, one `ln` and one `rm`.
 #
 # No file is touched by the hook's own process: a child does the work, and a hung directory hangs only that child.
 # The environment is a stranger's: of it only what is written out in the hooks is read, checked character by character.
@@ -9,7 +9,7 @@ LC_ALL=C
 export PATH LC_ALL
 umask 027
 # A bash in sh's place takes functions from the environment, and every shell takes variables.
-unset -f kill wait read printf sleep mv rm mkdir chmod chgrp chown logger setsid setpriv env
+unset -f kill wait read printf sleep ln rm mkdir chmod chgrp chown logger setsid setpriv env
 config=${1:-/etc/slurm-trace/hooks.conf}
 hook=${0##*/} dropped='' text=''
 case ${SLURM_JOB_ID-} in
@@ -124,14 +124,16 @@ uptime=$uptime
 # publish SUFFIX [OTHER]: the text as a file that nobody else has, complete from the first moment. Where OTHER is given,
 # the file begins a pair, and none of that ending may have its name either.
 publish() {
-    last=$((moment + 40))
+    last=$((moment + 40)) published=''
     while [ "$moment" -lt "$last" ]; do
         claim=$leases/.$job.$moment.$$.tmp
         final=$leases/$job.$moment.$1
         if [ ! -e "$claim" ] && [ ! -L "$claim" ] && [ ! -e "$final" ] && [ ! -L "$final" ] &&
             { [ -z "${2-}" ] || [ ! -e "$leases/$job.$moment.$2" ]; }; then
-            printf '%s' "$text" >"$claim" && mv -n -- "$claim" "$final" && [ ! -e "$claim" ] && return 0
+            # A link, not `mv -n`: that one looks and then renames in busybox and old coreutils, over another's file.
+            printf '%s' "$text" >"$claim" && ln -n -- "$claim" "$final" && published=yes
             rm -f -- "$claim"
+            [ -z "$published" ] || return 0
             # Another node's hook on this machine may have been faster by less than the clock shows.
             [ -e "$final" ] || trouble "cannot write $final: no space, read-only, or no permission"
         fi

@@ -24,7 +24,7 @@ NAMES = [
         "GLOBIGNORE",
         "POSIXLY_CORRECT",
         "BASH_FUNC_kill%%",
-        "BASH_FUNC_mv%%",
+        "BASH_FUNC_ln%%",
     ),
     *("dropped", "text", "job", "hook", "moment", "directory", "leases", "config", "claim", "final", "stat"),
     *("timer", "worker", "uptime", "boot_id", "opened", "best", "sampler_start", "sampler_command", "common"),

@@ -206,15 +206,15 @@ def test_file_system_that_hangs(box: HookBox, hook: str) -> None:
 
 
 @pytest.mark.parametrize("hook", HOOK_NAMES)
-@pytest.mark.parametrize("tool", ["mv", "logger"])
+@pytest.mark.parametrize("tool", ["ln", "logger"])
 def test_program_that_hangs(box: HookBox, hook: str, tool: str) -> None:
     with_tools(box, **{tool: "exec sleep 600"})
-    env = JOB if tool == "mv" else {}
+    env = JOB if tool == "ln" else {}
     ran = quick(lambda: box.run(hook, env))
     assert (ran.code, ran.output) == (0, b"")
 
 
-@pytest.mark.parametrize("tool", ["mv", "logger", "sleep"])
+@pytest.mark.parametrize("tool", ["ln", "rm", "logger", "sleep"])
 def test_program_that_is_missing(box: HookBox, tool: str) -> None:
     with_tools(box, **{tool: "exit 127"})
     both(box)
@@ -235,7 +235,7 @@ def test_no_process_is_left(box: HookBox) -> None:
 
 
 def test_asked_to_stop(box: HookBox) -> None:
-    with_tools(box, mv="exec sleep 600")
+    with_tools(box, ln="exec sleep 600")
     for hook in HOOK_NAMES:
         ran = box.run(hook, JOB, signal_after_s=0.2)
         assert ran.code == 0
