@@ -8,13 +8,17 @@ import os
 import pickle
 import signal
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
 from multiprocessing.connection import Connection
+from queue import Queue
+from threading import Thread
 from typing import NoReturn, TypeVar
 
 from slurm_trace.errors import EnvironmentProblem
 
 T = TypeVar("T")
+
+AHEAD = 4
+"""Values that the child makes before the parent has asked for them."""
 
 
 def in_child(produce: Callable[[], Iterator[T]]) -> Generator[T]:
@@ -60,21 +64,33 @@ def _received(receiver: Connection, child: int) -> Generator[T]:
             os.waitpid(child, 0)
 
 
+def _send(outbox: Queue[bytes | None], sender: Connection) -> None:
+    """Hand messages on while the next ones are made. A parent that is gone has nothing to be told."""
+    try:
+        while (message := outbox.get()) is not None:
+            sender.send_bytes(message)
+    except OSError:
+        os._exit(0)
+
+
 def _work(produce: Callable[[], Iterator[T]], receiver: Connection, sender: Connection) -> NoReturn:
     try:
         receiver.close()
         # Ctrl-C reaches the parent too, which tells the user and ends this process.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         gc.disable()
+        outbox: Queue[bytes | None] = Queue(AHEAD)
+        post = Thread(target=_send, args=(outbox, sender), daemon=True)
+        post.start()
         try:
             for value in produce():
-                sender.send_bytes(pickle.dumps(("value", value), pickle.HIGHEST_PROTOCOL))
+                outbox.put(pickle.dumps(("value", value), pickle.HIGHEST_PROTOCOL))
             last: tuple[str, object] = ("end", None)
         except Exception as error:  # noqa: BLE001 (raised again by the parent)
             last = ("error", error)
-        # A parent that is gone has nothing to be told.
-        with suppress(BrokenPipeError):
-            sender.send_bytes(pickle.dumps(last))
+        outbox.put(pickle.dumps(last))
+        outbox.put(None)
+        post.join()
     finally:
         # Nothing of the parent may be flushed or cleaned up twice.
         os._exit(0)

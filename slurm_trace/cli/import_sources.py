@@ -13,7 +13,7 @@ from datetime import tzinfo
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from slurm_trace.accounting.child import in_child
 from slurm_trace.accounting.events import read_events
@@ -21,8 +21,10 @@ from slurm_trace.accounting.open_source import read_any
 from slurm_trace.accounting.options import ReadOptions
 from slurm_trace.accounting.records import RunBlock
 from slurm_trace.errors import EnvironmentProblem, UsageProblem
-from slurm_trace.store.engine import Store
-from slurm_trace.store.ingest import ImportInfo, ImportSummary, begin_import
+
+if TYPE_CHECKING:
+    from slurm_trace.store.engine import Store
+    from slurm_trace.store.ingest import ImportInfo, ImportSummary
 
 HEADER_BYTES = 1 << 14
 LINE_BYTES = 1 << 20
@@ -57,6 +59,8 @@ class FileRequest:
     def info(self, kind: str) -> ImportInfo:
         """The entry of the import's log. A file without rows does not tell its cluster, the call may."""
         asked = {"queried_at": self.queried_at, "cluster": self.cluster}
+        from slurm_trace.store.ingest import ImportInfo
+
         return ImportInfo(
             kind=kind,
             name=self.path if self.path == "-" else str(Path(self.path).absolute()),
@@ -68,8 +72,8 @@ class FileRequest:
         )
 
 
-def import_file(store: Store, request: FileRequest, progress: Progress) -> ImportSummary:
-    """Import an export of sacct.
+def import_file(location: str | None, request: FileRequest, progress: Progress) -> ImportSummary:
+    """Import an export of sacct into the store of that name, which is created where there is none.
 
     Raises:
         InputProblem: It is no such export; what was readable before that was seen is kept.
@@ -85,14 +89,29 @@ def import_file(store: Store, request: FileRequest, progress: Progress) -> Impor
         source_name=_shown(request.path),
     )
     with open_input(request.path) as source:
-        # Started before the store is opened for writing: a child must not share the lock or the connection.
+        # Started before the store is even imported: a child must not share the lock or the connection, and it reads on
+        # meanwhile.
         parts = in_child(partial(_read, source, options)) if source.is_large else _read(source, options)
-        with closing(parts), _without_cycles(), begin_import(store, request.info("file")) as running:
-            for part in parts:
-                if part.block is not None:
-                    running.add(part.block)
-                progress(part.seen, source.whole)
-            return running.finish(covers=request.covers, digest=part.digest, header=part.header)
+        with closing(parts), _without_cycles(), _opened(location) as store:
+            from slurm_trace.store.ingest import begin_import
+
+            with begin_import(store, request.info("file")) as running:
+                for part in parts:
+                    if part.block is not None:
+                        running.add(part.block)
+                    progress(part.seen, source.whole)
+                return running.finish(covers=request.covers, digest=part.digest, header=part.header)
+
+
+@contextmanager
+def _opened(location: str | None) -> Iterator[Store]:
+    from slurm_trace.store.engine import open_store
+
+    store = open_store(location, create=True)
+    try:
+        yield store
+    finally:
+        store.close()
 
 
 def import_event_file(store: Store, request: FileRequest) -> ImportSummary:
@@ -101,6 +120,8 @@ def import_event_file(store: Store, request: FileRequest) -> ImportSummary:
     Raises:
         InputProblem: It is no such output.
     """
+    from slurm_trace.store.ingest import begin_import
+
     with open_input(request.path) as source, begin_import(store, request.info("events")) as running:
         found = read_events(cast(BinaryIO, source), request.cluster, request.zone, _shown(request.path))
         running.add_events(found.events, found.rejected)

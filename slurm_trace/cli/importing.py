@@ -68,7 +68,6 @@ def sacct(
     FILE is the output of sacct -p or -P, with any delimiter, or of sacct --json.
     """
     from slurm_trace.cli.import_sources import import_file
-    from slurm_trace.store.engine import open_store
 
     if file is None:
         summary = _import_live(context, since, until, options)
@@ -81,12 +80,8 @@ def sacct(
         if unfit:
             raise UsageProblem(f"{unfit[0]} asks Slurm itself; leave out FILE, or the option")
         request = _file_request(context, file, options)
-        store = open_store(context.obj["store"], create=True)
-        try:
-            with _progress() as progress:
-                summary = import_file(store, request, progress)
-        finally:
-            store.close()
+        with _progress() as progress:
+            summary = import_file(context.obj["store"], request, progress)
     _tell(context, summary, output_format)
 
 
