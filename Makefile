@@ -44,7 +44,7 @@ bench-node: $(DEMO_VENV)/bin/slurm-trace
 	$(DEMO_VENV)/bin/python -P bench/node.py || missed=1; exit $$missed
 
 cluster: $(DEMO_VENV)/bin/slurm-trace
-	PYTHONPATH=tests $(DEMO_VENV)/bin/python -P -m support.cluster
+	PYTHONPATH=tests $(DEMO_VENV)/bin/python -P -m support.cluster_by_hand
 
 test-slurm-next:
 	bash tests/slurm/cluster_next.sh

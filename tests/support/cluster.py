@@ -1,7 +1,7 @@
 """A whole Slurm on this machine: munge, MariaDB, slurmdbd, slurmctld and four slurmd with eight fake GPUs each.
 
 Built of the host's packages, in one directory, on loopback, with the project's hooks as Prolog and Epilog. Needs root.
-Run as a program it keeps one up by hand (`make cluster`).
+`make cluster` keeps one up by hand (cluster_by_hand.py).
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ import shutil
 import signal
 import stat
 import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -92,6 +90,7 @@ class Cluster:
 
     root: Path
     name: str
+    prolog_flags: str
     runs: list[Run] = field(default_factory=list)
     _scripts: int = 0
     _slurmd: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -280,11 +279,11 @@ def cluster(name: str = "lab", prolog_flags: str = "Alloc", extra: str = "") -> 
         root = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="cluster-", ignore_cleanup_errors=True))
         )
-        made = Cluster(root, name)
+        made = Cluster(root, name, prolog_flags)
         _make_directories(root)
         stack.enter_context(_users())
         ports = free_ports(2 + len(NODES))
-        _write_configuration(made, Ports(ports[0], ports[1], tuple(ports[2:])), prolog_flags, extra)
+        _write_configuration(made, Ports(ports[0], ports[1], tuple(ports[2:])), extra)
         run = root / "run"
         stack.enter_context(munge(root / "etc", run))
         sock = stack.enter_context(accounting_database(root, run))
@@ -316,9 +315,9 @@ def _make_directories(root: Path) -> None:
             (root / "nodes" / node / name).mkdir(parents=True, mode=0o750)
 
 
-def _write_configuration(made: Cluster, ports: Ports, prolog_flags: str, extra: str) -> None:
+def _write_configuration(made: Cluster, ports: Ports, extra: str) -> None:
     root, etc = made.root, made.root / "etc"
-    made.conf.write_text(slurm_conf(root, made.name, ports, prolog_flags, extra))
+    made.conf.write_text(slurm_conf(root, made.name, ports, made.prolog_flags, extra))
     (etc / "gres.conf").write_text(gres_conf(root))
     (etc / "cgroup.conf").write_text(cgroup_conf())
     (etc / "hooks.conf").write_text(f"directory={root}/nodes/%n\n")
@@ -400,30 +399,3 @@ def _kill_processes_of_jobs(made: Cluster) -> None:
             on_node = any(one.startswith(b"SLURMD_NODENAME=") for one in environment)
             if mark in environment and (on_node or (entry / "exe").readlink().name == "slurmstepd"):
                 os.kill(int(entry.name), signal.SIGKILL)
-
-
-def main() -> int:
-    """Keep a cluster up until Ctrl-C."""
-    problem = why_not()
-    if problem:
-        sys.stderr.write(f"{problem}\n")
-        return 4
-    began = time.monotonic()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with cluster() as made:
-        sys.stdout.write(
-            f"A Slurm with {len(NODES)} nodes of {GPUS} fake GPUs is up after {time.monotonic() - began:.0f} s.\n"
-            f"  In another shell:  export SLURM_CONF={made.conf}\n"
-            f"                     sinfo; srun -N4 --gres=gpu:8 hostname\n"
-            f"  As a user:         runuser -u alice -- sbatch --gres=gpu:2 --wrap 'sleep 60'\n"
-            f"  Leases:            {made.root}/nodes/*/leases   logs: {made.root}/log\n"
-            f"  Stop and remove:   Ctrl-C here, or kill {os.getpid()}\n"
-        )
-        sys.stdout.flush()
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.pause()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

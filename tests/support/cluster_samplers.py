@@ -29,10 +29,11 @@ def uuid_of(node: str, gpu: str) -> str:
 class Samplers:
     """Samplers by node, and what they have sealed."""
 
-    def __init__(self, lab: Cluster) -> None:
+    def __init__(self, lab: Cluster, source: str) -> None:
         self._lab = lab
+        self._source = source
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self._library = build()
+        self._library = build() if source == "nvml" else Path()
         self.outbox = lab.root / "outbox"
         for node in NODES:
             self._configure(node)
@@ -48,6 +49,7 @@ class Samplers:
         self.config(node).write_text(
             f"directory={self._lab.node_directory(node)}\nspool={self.spool(node)}\noutbox={self.outbox}\n"
             f"interval_s={INTERVAL_S}\nchunk_s={CHUNK_S}\nidle_s=1\ngres_conf={self._lab.root}/etc/gres.conf\n"
+            f"source={self._source}\nreplay={self.scenario(node)}\n"
         )
 
     def scenario(self, node: str) -> Path:
@@ -138,9 +140,9 @@ def devices_of(node: str, gpus: Gpus) -> set[str]:
 
 
 @contextmanager
-def samplers(lab: Cluster) -> Iterator[Samplers]:
-    """One on every node, until the end."""
-    made = Samplers(lab)
+def samplers(lab: Cluster, source: str = "nvml") -> Iterator[Samplers]:
+    """One on every node, until the end: on the fake driver (`nvml`), or on its scenario alone (`replay`)."""
+    made = Samplers(lab, source)
     try:
         for node in NODES:
             made.start(node)
