@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.cluster import NODES, Cluster
+from support.cluster import Cluster
+from support.cluster_conf import NODES
 from support.cluster_samplers import Samplers
 from support.cluster_trouble import TROUBLES
 from support.daemons import wait_for

@@ -8,8 +8,9 @@ from itertools import pairwise
 import pytest
 
 from slurm_trace.node.lease import Lease
-from support.cluster import NODES, Cluster, Gpus, Run
+from support.cluster import Cluster, Gpus, Run
 from support.cluster_checks import SEEN_S, Expect, check
+from support.cluster_conf import NODES
 from support.cluster_samplers import Samplers
 from support.daemons import wait_for
 

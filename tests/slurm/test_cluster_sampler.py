@@ -7,7 +7,8 @@ import time
 import pytest
 
 from slurm_trace.node.presence import running
-from support.cluster import NODES, Cluster
+from support.cluster import Cluster
+from support.cluster_conf import NODES
 from support.cluster_samplers import Samplers, devices_of
 from support.daemons import wait_for
 from support.sampling import S, adds_up

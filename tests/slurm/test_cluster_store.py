@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from support.cluster import NODES, Cluster, Run
+from support.cluster import Cluster, Run
 from support.cluster_checks import SEEN_S, Expect
-from support.cluster_conf import release
+from support.cluster_conf import NODES, release
 from support.cluster_samplers import Samplers
 from support.daemons import wait_for
 
