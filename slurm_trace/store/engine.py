@@ -161,9 +161,12 @@ def _upgrade(store: Store, *, create: bool, wait_s: float) -> None:
         if revision is None and not create:
             raise EnvironmentProblem(f"{store.url} holds no store; create it with `slurm-trace store init`")
         _refuse_unknown(store, revision)
-        if revision != models.REVISIONS[-1]:
+        if revision is None:
             _refuse_narrow_encoding(connection)
-            # Alembic takes a fifth of a second to import, and only a new or an old store needs it.
+            with connection.begin():
+                models.create_schema(connection)
+        elif revision != models.REVISIONS[-1]:
+            # Alembic takes a fifth of a second to import, and only an old store needs it.
             from slurm_trace.store.migrate import upgrade_schema
 
             with connection.begin():

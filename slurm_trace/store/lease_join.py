@@ -11,7 +11,6 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, exists, or_, select, update
 
 from slurm_trace.store.bulk import in_chunks
-from slurm_trace.store.job_summary import summarise
 from slurm_trace.store.models import allocation, job_run, lease
 
 BY_SLUID, BY_START, BY_OVERLAP = "sluid", "start", "overlap"
@@ -53,6 +52,9 @@ def join_leases(connection: Connection, import_id: int) -> None:
 
 
 def _join_jobs(connection: Connection, import_id: int, cluster: int, jobs: list[int]) -> None:
+    # Slow to import, and of no use to a store without leases.
+    from slurm_trace.store.job_summary import summarise
+
     runs: dict[int, list[Any]] = {job: [] for job in jobs}
     told = (allocation.c.alloc_tres, allocation.c.alloc_gres)
     query = select(*(job_run.c[name] for name in _RUN), *told).select_from(job_run).outerjoin(allocation)

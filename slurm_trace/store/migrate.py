@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 
 def upgrade_schema(connection: Connection) -> None:
-    """Run every migration the database lacks; on an empty database that is all of them.
+    """Run every migration the database lacks; on an empty database that is all of them, which only tests do.
 
     Args:
         connection: A connection inside a transaction; the caller commits.

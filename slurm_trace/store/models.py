@@ -11,6 +11,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Connection,
     ForeignKey,
     Index,
     Integer,
@@ -479,3 +480,18 @@ spool_reject = Table(
     Column("resolved_by", BIG, comment="later import that had the file undamaged"),
     **LIKE_BYTES,
 )
+
+
+def create_schema(connection: Connection) -> None:
+    """Create every table of the newest revision in an empty database, as the migrations would one after the other.
+
+    Args:
+        connection: A connection inside a transaction; the caller commits.
+    """
+    metadata.create_all(connection, checkfirst=False)
+    # Alembic's own table, written by hand: it is read at every opening, and Alembic is slow to import.
+    version = Table(
+        "alembic_version", MetaData(), Column("version_num", String(32), primary_key=True), **LIKE_BYTES
+    )
+    version.create(connection)
+    connection.execute(version.insert().values(version_num=REVISIONS[-1]))

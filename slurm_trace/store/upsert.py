@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from typing import Any
 
 from sqlalchemy import Connection, Update, bindparam, delete, func, select, update
@@ -104,14 +103,11 @@ class RunTable:
             self._insert(connection, columns, lines, raws)
             counts = Counts(inserted=len(raw_ids))
         else:
-            easy = [raw_id not in known for raw_id in raw_ids]
-            counts = self._compare(
-                connection, stored, columns, lines, raws, [not is_easy for is_easy in easy]
-            )
-            if any(easy):
-                rest = [list(compress(column, easy)) for column in columns]
-                self._insert(connection, rest, list(compress(lines, easy)), list(compress(raws, easy)))
-                counts.inserted += len(rest[0])
+            hard = [i for i, raw_id in enumerate(raw_ids) if raw_id in known]
+            counts = self._compare(connection, stored, columns, lines, raws, hard)
+            rest = [_without(column, hard) for column in (*columns, lines, raws)]
+            self._insert(connection, rest[:-2], rest[-2], rest[-1])
+            counts.inserted += len(rest[0])
         if distinct:
             self._lowest = min(distinct) if self._lowest is None else min(self._lowest, *distinct)
             self._highest = max(distinct) if self._highest is None else max(self._highest, *distinct)
@@ -175,12 +171,13 @@ class RunTable:
         columns: Sequence[list[Any]],
         lines: list[int],
         raws: list[bytes],
-        chosen: list[bool],
+        chosen: list[int],
     ) -> Counts:
         entries = self._load(connection, stored)
         gone: list[_Entry] = []
         counts = Counts()
-        for line, raw, *run in compress(zip(lines, raws, *columns, strict=True), chosen):
+        rows = zip(*([column[i] for i in chosen] for column in (lines, raws, *columns)), strict=True)
+        for line, raw, *run in rows:
             runs = entries.setdefault(run[_JOB], [])
             entry = _find(runs, run)
             if entry is None:
@@ -250,6 +247,17 @@ def delete_runs(connection: Connection, run_ids: list[int]) -> None:
         for table in (verdict, disagreement, job_summary):
             connection.execute(delete(table).where(table.c.run_id.in_(chunk)))
         connection.execute(delete(job_run).where(job_run.c.id.in_(chunk)))
+
+
+def _without(column: list[Any], places: list[int]) -> list[Any]:
+    """The column without some of its values; stretches are copied whole, since mostly few are left out."""
+    rest: list[Any] = []
+    after = 0
+    for place in places:
+        rest += column[after:place]
+        after = place + 1
+    rest += column[after:]
+    return rest
 
 
 def _conditions(raw_ids: set[int], first: int, last: int) -> Iterator[Any]:

@@ -13,13 +13,13 @@ import time
 
 import pandas as pd
 import pytest
-from sqlalchemy import func, select, text
+from sqlalchemy import func, inspect, select, text
 
 from slurm_trace.accounting.events import Event
 from slurm_trace.accounting.records import RejectedRow, block_of
 from slurm_trace.errors import EnvironmentProblem, UsageProblem
 from slurm_trace.store import frame, models
-from slurm_trace.store.engine import open_store, upgrade_store
+from slurm_trace.store.engine import connect, open_store, upgrade_store
 from slurm_trace.store.ingest import ImportInfo, Watermark, begin_import
 from slurm_trace.store.load import (
     RUN_COLUMNS,
@@ -33,6 +33,7 @@ from slurm_trace.store.load import (
     load_unsettled,
     load_watermark,
 )
+from slurm_trace.store.migrate import upgrade_schema
 from slurm_trace.store.verdicts import StoredVerdict, save_verdicts
 from support.runs import T0, counts, ingest, run, running, step
 
@@ -57,6 +58,14 @@ def table(store, columns=RUN_COLUMNS):
     return sorted(frame.itertuples(index=False, name=None), key=repr)
 
 
+def migrate_empty(location):
+    """Make a store as one that began with the first revision."""
+    store = connect(location, create=True)
+    with store.writing() as connection:
+        upgrade_schema(connection)
+    store.close()
+
+
 class StoreCases:
     """Run against SQLite, PostgreSQL and MariaDB."""
 
@@ -66,16 +75,27 @@ class StoreCases:
         yield store
         store.close()
 
-    def test_schema_is_what_the_code_declares(self, store):
+    @pytest.mark.parametrize("made", ["at once", "by every migration in turn"])
+    def test_schema_is_what_the_code_declares(self, location, made):
         from alembic.autogenerate import compare_metadata
         from alembic.migration import MigrationContext
 
+        if made != "at once":
+            migrate_empty(location)
+        store = open_store(location, create=True)
         with store.reading() as connection:
             context = MigrationContext.configure(connection, opts={"compare_type": True})
             differences = [
                 d for d in compare_metadata(context, models.metadata) if "alembic_version" not in repr(d)
             ]
+            version = inspect(connection).get_columns("alembic_version")
+            assert [(c["name"], c["type"].length, c["nullable"]) for c in version] == [
+                ("version_num", 32, False)
+            ]
         assert differences == []
+        ingest(store, run(1))
+        assert count_runs(store) == {"c": 1}
+        store.close()
 
     def test_opening_again_finds_what_was_stored(self, store, location):
         ingest(store, run(1))
