@@ -2,7 +2,8 @@
 
 Nothing is decided here. A cell is resolved by the same functions as in `rows`, each distinct text once. A row is
 plain if its cells agree in every respect: a finished run with all its times, Elapsed = End - Start - Suspended, a node
-list as long as the count says. Every other row goes through `RowReader.read`.
+list as long as the count says; or one that ended before it began and held nothing. Every other row goes through
+`RowReader.read`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from slurm_trace.accounting.records import RUN_FIELDS, StepRecord
 from slurm_trace.accounting.rows import SOURCE, RowReader, limit_of, resources, suspended_of
 from slurm_trace.accounting.states import base_state, is_final
 from slurm_trace.accounting.time_columns import DurationColumns, TimeColumns
+from slurm_trace.accounting.times import is_no_time
 from slurm_trace.accounting.tres import parse_count, parse_tres
 
 Cells = dict[str, list[str]]
@@ -125,7 +127,19 @@ class ColumnReader:
         ]
         if len(given) > 1:
             plain = [p and a == b for p, a, b in zip(plain, *given, strict=True)]
+        for i in self._unstarted(cells, out["start"]):
+            zeros = all(column[i] == 0 for column in given) and idle[i] == idle[i]
+            if zeros and states[i][2] and out["submit"][i] == out["submit"][i] and out["end"][i] <= settled:
+                plain[i], out["started"][i], out["start"][i] = True, False, None
         return plain
+
+    def _unstarted(self, cells: Cells, starts: list[float]) -> list[int]:
+        """The rows without a start and without an allocation."""
+        if "alloc_tres" not in cells:
+            return []
+        texts, held = cells["start"], cells["alloc_tres"]
+        odd = [i for i, start in enumerate(starts) if start != start]
+        return [i for i in odd if is_no_time(texts[i]) and self._resources[held[i]] == ""]
 
     def _fill_ids(self, cells: Cells, out: dict[str, list[Any]]) -> list[list[bool]]:
         raw = cells.get("job_id_raw") or cells["job_id"]
@@ -172,7 +186,17 @@ class ColumnReader:
         if "node_list" in cells:
             out["node_count"] = listed = self._nodes.column(cells["node_list"])
             out["node_list"] = list(cells["node_list"])
-            checks.append([c == k or (c is None and k == k) for c, k in zip(claimed, listed, strict=True)])
+            checks.append(
+                [
+                    c == k or (c is None and k == k) or not started
+                    for c, k, started in zip(claimed, listed, out["started"], strict=True)
+                ]
+            )
+        if not all(out["started"]):
+            for i in [i for i, started in enumerate(out["started"]) if not started]:
+                out["cpu_count"][i] = out["node_count"][i] = 0
+                if "node_list" in out:
+                    out["node_list"][i] = None
         return checks
 
     def _fill_words(self, cells: Cells, out: dict[str, list[Any]], n: int) -> None:

@@ -1,4 +1,4 @@
-"""Whole columns of times and durations, put together from parts that repeat: days, tens of minutes, hours."""
+"""Whole columns of times and durations, put together from parts that repeat: days, hours, minutes with seconds."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import re
 from slurm_trace.accounting.memo import ODD, Memo
 from slurm_trace.accounting.times import FIRST_MOMENT, LAST_MOMENT, LONGEST_RUN_S, TimeReader, parse_duration
 
-_TAIL = re.compile(r"(\d):(\d\d)(Z|[+-]\d\d:?\d\d)", re.ASCII)
-_CELL = re.compile(r"(\d{4}-\d\d-\d\d)[T ]([01]\d|2[0-3]):([0-5])", re.ASCII)
+_TAIL = re.compile(r":([0-5]\d:\d\d)(Z|[+-]\d\d:?\d\d)", re.ASCII)
+_HOUR = re.compile(r"(\d{4}-\d\d-\d\d)[T ]([01]\d|2[0-3])", re.ASCII)
 _MINUTES = re.compile(r"\d\d:\d\d", re.ASCII)
 
-#: Length of `2026-11-30T14:48:01`, and of it up to the tens of minutes.
+#: Length of `2026-11-30T14:48:01`, and of it up to the hour.
 _CLOCK_LENGTH = 19
-_CELL_LENGTH = 15
-_CELL_S = 600
+_HOUR_LENGTH = 13
+_HOUR_S = 3600
 _DAY_S = 86_400
 
 
@@ -23,12 +23,12 @@ class TimeColumns:
 
     def __init__(self, times: TimeReader) -> None:
         self._times = times
-        self._local: Memo[float] = Memo(lambda cell: self._cell(cell, ""))
-        self._zoned: Memo[float] = Memo(lambda cell: self._cell(cell, "Z"))
+        self._local: Memo[float] = Memo(lambda hour: self._hour(hour, ""))
+        self._zoned: Memo[float] = Memo(lambda hour: self._hour(hour, "Z"))
         self._days: Memo[float] = Memo(
             lambda day: self._span(f"{day[:10]}T", "00:00:00", "23:59:59", day[10:])
         )
-        seconds = {f"{m}:{s:02}": m * 60 + s for m in range(10) for s in range(60)}
+        seconds = {f":{m:02}:{s:02}": m * 60 + s for m in range(60) for s in range(60)}
         self._plain: Memo[float] = Memo(lambda tail: seconds.get(tail, ODD))
         self._offset: Memo[float] = Memo(self._offset_tail)
 
@@ -41,21 +41,21 @@ class TimeColumns:
         if len(sample) < _CLOCK_LENGTH:
             return [_epoch(text) for text in column], False
         local = len(sample) == _CLOCK_LENGTH
-        cells, tails = (self._local, self._plain) if local else (self._zoned, self._offset)
-        return [cells[text[:_CELL_LENGTH]] + tails[text[_CELL_LENGTH:]] for text in column], local
+        hours, tails = (self._local, self._plain) if local else (self._zoned, self._offset)
+        return [hours[text[:_HOUR_LENGTH]] + tails[text[_HOUR_LENGTH:]] for text in column], local
 
-    def _cell(self, cell: str, zone: str) -> float:
-        """The moment at which ten minutes begin; ODD unless they are ten minutes there."""
-        match = _CELL.fullmatch(cell)
+    def _hour(self, text: str, zone: str) -> float:
+        """The moment at which an hour begins; ODD unless it is an hour long there."""
+        match = _HOUR.fullmatch(text)
         if match is None:
             return ODD
-        day, hour, ten = match.groups()
+        day, hour = match.groups()
         midnight = self._days[day + zone]
         if midnight == midnight:
-            return midnight + int(hour) * 3600 + int(ten) * _CELL_S
-        return self._span(cell, "0:00", "9:59", zone)
+            return midnight + int(hour) * _HOUR_S
+        return self._span(text, ":00:00", ":59:59", zone, _HOUR_S)
 
-    def _span(self, start: str, first: str, last: str, zone: str) -> float:
+    def _span(self, start: str, first: str, last: str, zone: str, length_s: int = _DAY_S) -> float:
         """The moment at which a span of clock time begins; ODD if the zone changes its offset in it."""
         try:
             begin, end = self._times.read(f"{start}{first}{zone}"), self._times.read(f"{start}{last}{zone}")
@@ -63,16 +63,15 @@ class TimeColumns:
             return ODD
         if begin.shift or end.shift or begin.latest is None or end.latest is None:
             return ODD
-        length_s = _DAY_S if len(last) > len("9:59") else _CELL_S
         return begin.latest if end.latest - begin.latest == length_s - 1 else ODD
 
     def _offset_tail(self, tail: str) -> float:
         match = _TAIL.fullmatch(tail)
         if match is None:
             return ODD
-        minute, second, zone = match.groups()
+        past_hour, zone = match.groups()
         try:
-            there = self._times.read(f"2020-01-01T12:0{minute}:{second}{zone}").latest
+            there = self._times.read(f"2020-01-01T12:{past_hour}{zone}").latest
         except ValueError:
             return ODD
         start = self._times.read("2020-01-01T12:00:00Z").latest

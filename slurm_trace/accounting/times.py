@@ -77,7 +77,7 @@ class TimeReader:
         return moment
 
     def _parse(self, text: str) -> Moment:
-        if text.lower() in _NOTHING:
+        if is_no_time(text):
             return NO_TIME
         if _EPOCH.fullmatch(text):
             return _in_range(int(text), int(text), local=False)
@@ -95,6 +95,11 @@ class TimeReader:
             return _in_range(moment, moment, local=False)
         first, second = (plain - _offset_s(clock, self._zone, fold) for fold in (0, 1))
         return _in_range(min(first, second), max(first, second), local=True, gap=second < first)
+
+
+def is_no_time(text: str) -> bool:
+    """Whether a cell holds one of the words for "no time"."""
+    return text.strip().lower() in _NOTHING
 
 
 def _fixed_zone(text: str | None) -> tzinfo | None:

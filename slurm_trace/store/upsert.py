@@ -176,8 +176,9 @@ class RunTable:
         entries = self._load(connection, stored)
         gone: list[_Entry] = []
         counts = Counts()
-        rows = zip(*([column[i] for i in chosen] for column in (lines, raws, *columns)), strict=True)
-        for line, raw, *run in rows:
+        rows = zip(*([column[i] for i in chosen] for column in columns), strict=True)
+        for i, values in zip(chosen, rows, strict=True):
+            line, raw, run = lines[i], raws[i], list(values)
             runs = entries.setdefault(run[_JOB], [])
             entry = _find(runs, run)
             if entry is None:

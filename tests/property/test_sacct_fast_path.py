@@ -38,8 +38,8 @@ COLUMNS = (
 
 clocks = st.builds(
     "2025-{:02}-{:02}{}{:02}:{:02}:{:02}".format,
-    st.sampled_from([3, 10, 7]),
-    st.sampled_from([26, 30, 31]),
+    st.sampled_from([3, 4, 10, 7]),
+    st.sampled_from([5, 26, 30, 31]),
     st.sampled_from("TTTT "),
     st.integers(0, 24),
     st.integers(0, 60),
@@ -113,6 +113,18 @@ PLAIN = {
     "AllocGRES": "",
     "WorkDir": "/home/u",
 }
+#: A plain row of a run that was cancelled before it began.
+UNSTARTED = {
+    **PLAIN,
+    "State": "CANCELLED by 7001",
+    "Start": "Unknown",
+    "Elapsed": "00:00:00",
+    "ElapsedRaw": "0",
+    "AllocNodes": "0",
+    "AllocCPUS": "0",
+    "NodeList": "None assigned",
+    "AllocTRES": "",
+}
 
 
 @st.composite
@@ -126,7 +138,8 @@ def exports(draw: st.DrawFn) -> bytes:
     end = draw(st.sampled_from(["", delimiter]))
     lines = [delimiter.join(columns) + end]
     for number in range(draw(st.integers(0, 8))):
-        row = dict(PLAIN, JobID=str(30 + number), JobIDRaw=str(30 + number))
+        plain = draw(st.sampled_from([PLAIN, PLAIN, UNSTARTED]))
+        row = dict(plain, JobID=str(30 + number), JobIDRaw=str(30 + number))
         if draw(st.booleans()):
             row["JobID"] = row["JobIDRaw"] = f"{30 + number // 2}.{number}"
         for name in draw(st.lists(st.sampled_from(COLUMNS), max_size=3)):
@@ -142,7 +155,7 @@ def exports(draw: st.DrawFn) -> bytes:
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     exports(),
-    st.sampled_from([None, ZoneInfo("Europe/Berlin"), ZoneInfo("Pacific/Chatham")]),
+    st.sampled_from([None, *map(ZoneInfo, ("Europe/Berlin", "Pacific/Chatham", "Australia/Lord_Howe"))]),
     st.sampled_from([None, 1_751_360_405]),
 )
 def test_fast_and_slow_path_agree(export: bytes, zone: ZoneInfo | None, queried_at: int | None) -> None:
@@ -166,3 +179,13 @@ def test_fast_and_slow_path_agree(export: bytes, zone: ZoneInfo | None, queried_
                 type(value) in (int, str, bool, bytes, type(None))
                 for value in map(record.__getattribute__, record.__slots__)
             )
+
+
+def test_plain_rows_are_not_read_one_by_one(monkeypatch):
+    read = []
+    monkeypatch.setattr(block_parser.RowReader, "read", lambda reader, row, *rest: read.append(row))
+    rows = [PLAIN, UNSTARTED] * 3
+    lines = ["|".join(COLUMNS), *("|".join(row[name] for name in COLUMNS) for row in rows)]
+    options = ReadOptions(zone=ZoneInfo("UTC"), source_name="export")
+    blocks = list(read_text(io.BytesIO("\n".join(lines).encode()), options))
+    assert (sum(map(len, blocks)), read) == (6, [])
