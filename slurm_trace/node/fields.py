@@ -187,13 +187,16 @@ FIELDS: dict[str, Field] = {field.name: field for field in (*SAMPLE_FIELDS, *COU
 # Numbers that drivers use for "no value", in 16, 32 and 64 bits, and the double 2^63 that a tool made of one.
 SENTINELS = frozenset({0xFFFF, 0x7FFF_FFFF, 0xFFFF_FFFE, 0xFFFF_FFFF, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1})
 
+# Up to here no value is one of those, in a field of more than 16 bits.
+PLAIN = 0x7FFF_FFFE
+
 # 16 bits hold true values of wide fields: 65,535 mW is a power.
-_WIDE_SENTINELS = SENTINELS - {0xFFFF}
+WIDE_SENTINELS = SENTINELS - {0xFFFF}
 
 
 def invalid(field: Field, value: int) -> str | None:
     """The reason why `value` is none for `field`, or None where it is a value."""
-    if 0 <= value <= field.maximum and value not in _WIDE_SENTINELS:
+    if 0 <= value <= field.maximum and value not in WIDE_SENTINELS:
         return None
     return "sentinel" if value in SENTINELS else "out_of_range"
 

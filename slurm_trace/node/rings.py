@@ -8,6 +8,7 @@ window begins later, and what is between is a hole.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
@@ -56,6 +57,9 @@ class Ring:
             entries: As the driver gave them, oldest first: (epoch in µs, value or None).
             offset_ms: Wall clock minus CLOCK_BOOTTIME now.
         """
+        whole = self._whole(entries, offset_ms)
+        if whole is not None:
+            return whole
         fresh = self._fresh(entries)
         windows: list[Window] = []
         # What the driver kept from before the first look stays in single entries: much of it is another job's.
@@ -88,6 +92,20 @@ class Ring:
         if fresh:
             self._last_us, self._last_ms = fresh[-1][0], before_ms
         return windows
+
+    def _whole(self, entries: Sequence[Entry], offset_ms: int) -> list[Window] | None:
+        """The rule: what is new goes on where the last look ended and has no hole; then it is one window."""
+        if self._last_ms is None or len(entries) < 2 or entries[0][0] != self._last_us:
+            return None
+        stamps, values = zip(*entries[1:])
+        ends_ms = [us // 1000 - offset_ms for us in stamps]
+        steps_ms = [ends_ms[0] - self._last_ms, *map(operator.sub, ends_ms[1:], ends_ms)]
+        if None in values or min(steps_ms) < 0 or max(steps_ms) > _LONGEST_MS:
+            return None
+        area = sum(map(operator.mul, values, steps_ms))
+        window = Window(self._last_ms, ends_ms[-1], len(values), area, min(values), max(values))
+        self._last_us, self._last_ms = stamps[-1], ends_ms[-1]
+        return [window]
 
     def _fresh(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """What comes after the last entry; if that is not among them, the chain is broken."""

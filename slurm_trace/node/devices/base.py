@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from slurm_trace.node.fields import COUNTER_NAMES, SAMPLE_NAMES
 
@@ -65,9 +65,11 @@ class SourceInfo:
     failed: tuple[tuple[int, str], ...] = ()
 
 
-@dataclass(frozen=True)
-class Reading:
-    """Values in the order of `fields.SAMPLE_FIELDS`; `reasons` names why each None is one."""
+class Reading(NamedTuple):
+    """Values in the order of `fields.SAMPLE_FIELDS`; `reasons` names why each None is one.
+
+    A tuple, for one is made per device and interval.
+    """
 
     uuid: str
     values: tuple[int | None, ...]

@@ -21,6 +21,7 @@ from typing import Any
 import pynvml
 
 from slurm_trace.node.devices import codes
+from slurm_trace.node.devices import nvml_calls as calls
 from slurm_trace.node.devices.base import CounterRead, DeviceInfo, Reading, SourceInfo, XidEvent
 from slurm_trace.node.devices.nvml_device import NvmlDevice, Options
 from slurm_trace.node.errors import DeviceLost, SourceGone
@@ -60,6 +61,7 @@ class NvmlSource:
         self._infos: list[DeviceInfo] = []
         self._cards: dict[int, str] = {}
         self._events: Any = None
+        self._event = pynvml.c_nvmlEventData_t()
         self._open = False
         self._handles: list[Any] = []
         self._failed: list[tuple[int, str]] = []
@@ -130,12 +132,15 @@ class NvmlSource:
         """Errors that the driver reported since the last call."""
         self._need_open()
         found: list[XidEvent] = []
-        while self._events is not None and len(found) < _MOST_EVENTS:
-            try:
-                data = pynvml.nvmlEventSetWait_v2(self._events, 0)
-            except pynvml.NVMLError as problem:
-                if problem.value == pynvml.NVML_ERROR_UNINITIALIZED:
-                    raise _gone(problem) from None
+        # Not by the wrapper: nothing new is the rule, for which that raises.
+        data, wait = self._event, calls.bind("nvmlEventSetWait_v2")
+        if self._events is None or wait is None:
+            return found
+        while len(found) < _MOST_EVENTS:
+            code = wait(self._events, ctypes.byref(data), 0)
+            if code == pynvml.NVML_ERROR_UNINITIALIZED:
+                raise _gone(pynvml.NVMLError(code))
+            if code:
                 break  # A time-out, which is the rule; or a lost card, which `read` reports.
             uuid = self._cards.get(_address(data.device), "")
             places = (data.gpuInstanceId, data.computeInstanceId)

@@ -10,6 +10,7 @@ import pynvml
 from slurm_trace.node import fields as spec
 from slurm_trace.node.devices import codes
 from slurm_trace.node.devices import nvml_calls as calls
+from slurm_trace.node.devices.nvml_frame import Frame, Layout, Problems, Rate
 from slurm_trace.node.errors import DeviceLost
 from slurm_trace.node.fields import Field
 
@@ -31,19 +32,15 @@ COUNTED: dict[Key, Field] = {
     (198, 0): spec.PCIE_RX_BYTES,
 }
 _RATES = (spec.PCIE_TX, spec.PCIE_RX)
+RATE_NAMES = frozenset(field.name for field in _RATES)
 # Types of 64 bits. Narrower byte counters wrap unseen, several times a second.
 _WIDE = (2, 3)
-# Below it no value is one of those that stand for none.
-_PLAIN = 0x7FFF_FFFF
-
 Row = tuple[int, ...]
 
 
-def _array(keys: Sequence[Key]) -> Any:
-    array = (pynvml.c_nvmlFieldValue_t * len(keys))()
+def _name(array: Any, keys: Sequence[Key]) -> None:
     for entry, (number, scope) in zip(array, keys):
         entry.fieldId, entry.scopeId = number, scope
-    return array
 
 
 def probe(handle: Any) -> dict[Key, str]:
@@ -52,7 +49,8 @@ def probe(handle: Any) -> dict[Key, str]:
     if function is None:
         return {}
     keys = list(SAMPLED)
-    array = _array(keys)
+    array = (pynvml.c_nvmlFieldValue_t * len(keys))()
+    _name(array, keys)
     code = function(handle, len(keys), array)
     if code:
         return dict.fromkeys(keys, codes.reason_of(code))
@@ -72,12 +70,16 @@ def _status(key: Key, row: Row) -> str:
 class FieldBatch:
     """Some field values of one device, with the places where they go."""
 
-    def __init__(self, uuid: str, wanted: Mapping[Key, Field], places: Mapping[str, int]) -> None:
+    def __init__(
+        self, uuid: str, frame: Frame, wanted: Mapping[Key, Field], places: Mapping[str, int]
+    ) -> None:
         self._uuid = uuid
+        self._frame = frame
         self._wanted = [(field, places[field.name]) for field in wanted.values()]
-        self._array = _array(list(wanted))
+        self._array = frame.buffer(pynvml.c_nvmlFieldValue_t * len(wanted))
+        _name(self._array, list(wanted))
         self._view = memoryview(self._array).cast("B")
-        self._links: dict[str, tuple[int, int]] = {}
+        self._rates = {field.name: _meter(field) for field, _ in self._wanted if field in _RATES}
 
     def call(self, handle: Any) -> calls.Call | None:
         """The call that fills the batch; None where there is nothing in it."""
@@ -85,41 +87,65 @@ class FieldBatch:
         if function is None or not self._wanted:
             return None
         fields = tuple(field for field, _ in self._wanted)
-        return calls.Call(function, (handle, len(fields), self._array), self._take, fields)
+        arguments = (handle, len(fields), self._array)
+        return calls.Call(function, arguments, self._take, fields, self._describe)
 
-    def _take(self, values: calls.Values, problems: calls.Problems) -> None:
+    def _take(self, values: calls.Values, problems: Problems) -> None:
         rows = calls.FIELD_VALUE.iter_unpack(self._view)
         for (field, place), (_, _, stamp, _, kind, code, raw) in zip(self._wanted, rows):
             if code:
                 self._refused(field, code, problems)
                 continue
-            value = raw if kind == calls.U64 else calls.whole_number(kind, raw)
+            value = calls.whole_number(kind, raw)
             if field in _RATES:
-                rate = self._rate(field.name, stamp, value, problems)
-                if rate is not None:
-                    calls.put(values, problems, place, field, rate)
-            elif 0 <= value < _PLAIN and value <= field.maximum:
-                values[place] = value
+                values[place] = self._rates[field.name](stamp, value, problems)
             else:
                 calls.put(values, problems, place, field, value)
 
-    def _refused(self, field: Field, code: int, problems: calls.Problems) -> None:
+    def _describe(self, layout: Layout) -> bool:
+        for (field, place), entry in zip(self._wanted, self._array):
+            at, kind = self._frame.place(entry), type(entry)
+            letter = calls.UNSIGNED.get(entry.valueType)
+            if letter is None or entry.nvmlReturn:
+                return False
+            layout.marks += [(at + kind.valueType.offset, "I"), (at + kind.nvmlReturn.offset, "I")]
+            value = at + kind.value.offset
+            if field not in _RATES:
+                layout.values[place] = (value, letter, field.maximum)
+            elif letter == "Q":
+                layout.rates[place] = (at + kind.timestamp.offset, value, self._rates[field.name])
+            else:
+                return False
+        return True
+
+    def _refused(self, field: Field, code: int, problems: Problems) -> None:
         reason = codes.reason_of(code)
         if reason in codes.DEAD:
             raise DeviceLost(self._uuid, reason)
         problems[field.name] = reason
 
-    def _rate(self, name: str, stamp: int, value: int, problems: calls.Problems) -> int | None:
-        """Thousands of bytes a second since the last reading."""
-        earlier = self._links.get(name)
-        self._links[name] = (stamp, value)
-        if earlier is None or stamp - earlier[0] > codes.STALE_US:
-            # What moved since an old reading may be another job's.
-            problems[name] = "first_read"
-        elif stamp <= earlier[0]:
-            problems[name] = "no_data"
-        elif value < earlier[1]:
-            problems[name] = "counter_restarted"
+
+def _meter(field: Field) -> Rate:
+    """Makes a rate, in thousands of bytes a second, of a byte counter and the one that it was given before."""
+    last_stamp = last_value = 0
+
+    def rate(stamp: int, value: int, problems: Problems) -> int | None:
+        nonlocal last_stamp, last_value
+        elapsed, moved = stamp - last_stamp, value - last_value
+        last_stamp, last_value = stamp, value
+        if elapsed > codes.STALE_US:
+            # There is none before, or what moved since then may be another job's.
+            problems[field.name] = "first_read"
+        elif elapsed <= 0:
+            problems[field.name] = "no_data"
+        elif moved < 0:
+            problems[field.name] = "counter_restarted"
         else:
-            return (value - earlier[1]) * 1000 // (stamp - earlier[0])
+            found = moved * 1000 // elapsed
+            wrong = spec.invalid(field, found)
+            if wrong is None:
+                return found
+            problems[field.name] = wrong
         return None
+
+    return rate

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from typing import Any
 
 import pynvml
 
+from slurm_trace.node.devices.nvml_frame import Frame, Layout, Problems
 from slurm_trace.node.fields import Field, invalid
 
 SUCCESS = 0
@@ -30,11 +31,11 @@ if any(ours.size != ctypes.sizeof(theirs) for ours, theirs in _LAYOUTS):  # prag
         "nvidia-ml-py lays out nvmlFieldValue_t in an unknown way; install another version of it"
     )
 
-# nvmlValueType_t: unsigned long long.
-U64 = 3
+# nvmlValueType_t of unsigned numbers → how `struct` calls them.
+UNSIGNED = {1: "I", 2: "Q", 3: "Q"}
+U32_BYTES = 4
 
 Values = list["int | None"]
-Problems = MutableMapping[str, str]
 
 
 def bind(name: str) -> Callable[..., int] | None:
@@ -73,9 +74,16 @@ def put(values: Values, problems: Problems, place: int, field: Field, value: int
 
 
 class Call:
-    """One function with its arguments, and what to do with the buffer that it filled."""
+    """One function with its arguments, and what to do with the buffer that it filled.
 
-    __slots__ = ("accepts", "arguments", "fields", "function", "take")
+    Attributes:
+        take: Puts what is in the buffer into a reading.
+        fields: What the call is asked for.
+        describe: Says what lies where; False where the buffer is to be taken by `take` only.
+        accepts: A return code that is no failure.
+    """
+
+    __slots__ = ("accepts", "arguments", "describe", "fields", "function", "take")
 
     def __init__(
         self,
@@ -83,58 +91,70 @@ class Call:
         arguments: tuple[Any, ...],
         take: Callable[[Values, Problems], None],
         fields: tuple[Field, ...],
+        describe: Callable[[Layout], bool],
         accepts: int = SUCCESS,
     ) -> None:
         self.function = function
         self.arguments = arguments
         self.take = take
         self.fields = fields
+        self.describe = describe
         self.accepts = accepts
 
 
-def scalar(name: str, handle: Any, kind: Any, place: int, field: Field, *extra: Any) -> Call | None:
-    """A call that hands over one number, after `extra` arguments."""
+def scalar(
+    frame: Frame, name: str, handle: Any, kind: Any, place: int, field: Field, *extra: Any
+) -> Call | None:
+    """A call that hands over one unsigned number, after `extra` arguments."""
     function = bind(name)
     if function is None:
         return None
-    buffer = kind()
-    top, field_name = field.maximum, field.name
+    buffer = frame.buffer(kind)
+    letter = "I" if ctypes.sizeof(kind) == U32_BYTES else "Q"
 
     def take(values: Values, problems: Problems) -> None:
-        value = buffer.value
-        if value <= top:
-            values[place] = value
-        else:
-            problems[field_name] = invalid(field, value) or "out_of_range"
+        put(values, problems, place, field, buffer.value)
 
-    return Call(function, (handle, *extra, ctypes.byref(buffer)), take, (field,))
+    def describe(layout: Layout) -> bool:
+        layout.values[place] = (frame.place(buffer), letter, field.maximum)
+        return True
+
+    return Call(function, (handle, *extra, ctypes.byref(buffer)), take, (field,), describe)
 
 
-def utilization(handle: Any, places: tuple[int, int], fields: tuple[Field, Field]) -> Call | None:
+def utilization(
+    frame: Frame, handle: Any, places: tuple[int, int], fields: tuple[Field, Field]
+) -> Call | None:
     """GPU and memory utilisation."""
     function = bind("nvmlDeviceGetUtilizationRates")
     if function is None:
         return None
-    buffer = pynvml.c_nvmlUtilization_t()
+    buffer = frame.buffer(pynvml.c_nvmlUtilization_t)
     gpu, memory = places
 
     def take(values: Values, problems: Problems) -> None:
         put(values, problems, gpu, fields[0], buffer.gpu)
         put(values, problems, memory, fields[1], buffer.memory)
 
-    return Call(function, (handle, ctypes.byref(buffer)), take, fields)
+    def describe(layout: Layout) -> bool:
+        at, kind = frame.place(buffer), type(buffer)
+        layout.values[gpu] = (at + kind.gpu.offset, "I", fields[0].maximum)
+        layout.values[memory] = (at + kind.memory.offset, "I", fields[1].maximum)
+        return True
+
+    return Call(function, (handle, ctypes.byref(buffer)), take, fields, describe)
 
 
-def memory(handle: Any, version: int, place: int, field: Field) -> Call | None:
+def memory(frame: Frame, handle: Any, version: int, place: int, field: Field) -> Call | None:
     """Memory in use; a figure above the card's own total is none."""
     function = bind("nvmlDeviceGetMemoryInfo_v2" if version == 2 else "nvmlDeviceGetMemoryInfo")
     if function is None:
         return None
     if version == 2:
-        buffer = pynvml.c_nvmlMemory_v2_t()
+        buffer = frame.buffer(pynvml.c_nvmlMemory_v2_t)
         buffer.version = pynvml.nvmlMemory_v2
     else:
-        buffer = pynvml.c_nvmlMemory_t()
+        buffer = frame.buffer(pynvml.c_nvmlMemory_t)
 
     def take(values: Values, problems: Problems) -> None:
         used = buffer.used
@@ -143,10 +163,16 @@ def memory(handle: Any, version: int, place: int, field: Field) -> Call | None:
         else:
             put(values, problems, place, field, used)
 
-    return Call(function, (handle, ctypes.byref(buffer)), take, (field,))
+    def describe(layout: Layout) -> bool:
+        at, kind = frame.place(buffer), type(buffer)
+        layout.values[place] = (at + kind.used.offset, "Q", min(field.maximum, buffer.total))
+        layout.marks.append((at + kind.total.offset, "Q"))
+        return True
+
+    return Call(function, (handle, ctypes.byref(buffer)), take, (field,), describe)
 
 
-def processes(handle: Any, place: int, field: Field) -> Call | None:
+def processes(frame: Frame, handle: Any, place: int, field: Field) -> Call | None:
     """How many compute processes there are: the call is asked for the size of its list only."""
     for name in ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"):
         function = bind(name)
@@ -154,21 +180,27 @@ def processes(handle: Any, place: int, field: Field) -> Call | None:
             break
     else:
         return None
-    buffer = ctypes.c_uint(0)
+    buffer = frame.buffer(ctypes.c_uint)
 
     def take(values: Values, problems: Problems) -> None:
         put(values, problems, place, field, buffer.value)
         buffer.value = 0
 
-    return Call(function, (handle, ctypes.byref(buffer), None), take, (field,), INSUFFICIENT_SIZE)
+    def describe(layout: Layout) -> bool:
+        at = frame.place(buffer)
+        layout.values[place] = (at, "I", field.maximum)
+        layout.cleared.append((at, U32_BYTES))
+        return True
+
+    return Call(function, (handle, ctypes.byref(buffer), None), take, (field,), describe, INSUFFICIENT_SIZE)
 
 
-def temperature(handle: Any, place: int, field: Field) -> Call | None:
+def temperature(frame: Frame, handle: Any, place: int, field: Field) -> Call | None:
     """The newer of the two calls; the older is in nvml.h only for compatibility."""
     function = bind("nvmlDeviceGetTemperatureV")
     if function is None or not hasattr(pynvml, "c_nvmlTemperature_v1_t"):
         return None
-    buffer = pynvml.c_nvmlTemperature_v1_t()
+    buffer = frame.buffer(pynvml.c_nvmlTemperature_v1_t)
     buffer.version = pynvml.nvmlTemperature_v1
     buffer.sensorType = pynvml.NVML_TEMPERATURE_GPU
 
@@ -176,4 +208,9 @@ def temperature(handle: Any, place: int, field: Field) -> Call | None:
         # Signed here, unsigned in the older call: -1 is all ones.
         put(values, problems, place, field, buffer.temperature & 0xFFFF_FFFF)
 
-    return Call(function, (handle, ctypes.byref(buffer)), take, (field,))
+    def describe(layout: Layout) -> bool:
+        at = frame.place(buffer) + type(buffer).temperature.offset
+        layout.values[place] = (at, "I", field.maximum)
+        return True
+
+    return Call(function, (handle, ctypes.byref(buffer)), take, (field,), describe)

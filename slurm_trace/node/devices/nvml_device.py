@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from slurm_trace.node import fields as spec
 from slurm_trace.node.devices import codes, nvml_batch
 from slurm_trace.node.devices import nvml_calls as calls
 from slurm_trace.node.devices.base import CounterRead, Reading
+from slurm_trace.node.devices.nvml_frame import Frame, Layout, QuickReading
 from slurm_trace.node.devices.nvml_gpm import GpmReader
 from slurm_trace.node.devices.nvml_rings import RingReader
 from slurm_trace.node.errors import DeviceLost, NotSupported, SourceGone
@@ -21,8 +22,7 @@ from slurm_trace.node.fields import Field
 
 _PLACE = {field.name: place for place, field in enumerate(spec.SAMPLE_FIELDS)}
 _COUNTER_PLACE = {field.name: place for place, field in enumerate(spec.COUNTER_FIELDS)}
-_GPM = tuple(spec.GPM_FIELDS.values())
-_GPM_NAMES = frozenset(field.name for field in _GPM)
+_GPM_NAMES = frozenset(field.name for field in spec.GPM_FIELDS.values())
 # Superchips: the plain power call speaks of the module.
 _SUPERCHIPS = ("GH200", "GB200", "GB300", "GB10")
 _ENERGY_CALL = "nvmlDeviceGetTotalEnergyConsumption"
@@ -51,6 +51,8 @@ class NvmlDevice:
         self._handle, self._card, self._options = handle, card, options
         self._superchip = any(chip in name for chip in _SUPERCHIPS)
         self._status: dict[str, str] = {}
+        self._frame = Frame()
+        self._quick: QuickReading | None = None
         self._plan: list[calls.Call] = []
         self._marks: list[calls.Call] = []
         self._gpm: GpmReader | None = None
@@ -70,12 +72,17 @@ class NvmlDevice:
 
     def read(self) -> Reading:
         """The values of the moment."""
-        values: calls.Values = [None] * len(_PLACE)
+        failed = self._make(self._plan)
         problems: dict[str, str] = {}
-        answered = self._run(self._plan, values, problems)
-        if not problems:
-            return Reading(self.uuid, tuple(values), self._sample_reasons)
-        return Reading(self.uuid, tuple(values), self._settle(problems, self._sample_reasons, answered))
+        if self._quick is not None and not failed:
+            quick = self._quick.take(problems)
+            if quick is not None:
+                return Reading(self.uuid, quick, self._settle(problems, self._sample_reasons))
+        values: calls.Values = [None] * len(_PLACE)
+        self._take(self._plan, failed, values, problems)
+        if not failed and problems.keys() <= nvml_batch.RATE_NAMES:
+            self._quick = self._learn()
+        return Reading(self.uuid, tuple(values), self._settle(problems, self._sample_reasons))
 
     def counters(self) -> CounterRead:
         """The counters, and what changes rarely."""
@@ -87,33 +94,26 @@ class NvmlDevice:
             code = self._gpm.take(values, problems, _COUNTER_PLACE)
             answered = code == calls.SUCCESS
             if not answered:
-                self._note(code, _GPM, problems)
-        answered = self._run(self._marks, values, problems) or answered
-        if not problems:
-            return CounterRead(self.uuid, tuple(values), self._counter_reasons)
-        return CounterRead(self.uuid, tuple(values), self._settle(problems, self._counter_reasons, answered))
+                problems.update(dict.fromkeys(_GPM_NAMES, self._reason(code)))
+        self._take(self._marks, self._make(self._marks), values, problems, answered)
+        return CounterRead(self.uuid, tuple(values), self._settle(problems, self._counter_reasons))
 
     def ring(self, kind: str, since_us: int) -> list[tuple[int, int | None]]:
         """Entries of a ring buffer newer than `since_us`, oldest first."""
         status = self._status.get(f"ring:{kind}", "not_supported")
         if self._rings is None or status in codes.LASTING:
             raise NotSupported(f"{self.uuid} keeps no {kind} ({status}); poll it instead", status)
-        code, raw = self._rings.read(kind, since_us)
+        code, entries, wrong = self._rings.read(kind, since_us)
         if code == calls.NOT_FOUND:
             return []
         if code != calls.SUCCESS:
-            self._note(code, (), {})
-            reason = codes.reason_of(code)
+            reason = self._reason(code)
             self.faults[self.uuid, f"ring:{kind}", reason] += 1
             raise NotSupported(
                 f"{self.uuid} does not hand over {kind} now ({reason}); poll it instead", reason
             )
-        entries: list[tuple[int, int | None]] = []
-        for stamp, value in raw:
-            wrong = spec.invalid(spec.FIELDS[kind], value)
-            if wrong is not None:
-                self.faults[self.uuid, f"ring:{kind}", wrong] += 1
-            entries.append((stamp, value if wrong is None else None))
+        for reason, n in wrong.items():
+            self.faults[self.uuid, f"ring:{kind}", reason] += n
         return entries
 
     def release(self) -> None:
@@ -123,32 +123,45 @@ class NvmlDevice:
 
     # Shared by all reads.
 
-    def _run(self, plan: list[calls.Call], values: calls.Values, problems: dict[str, str]) -> bool:
-        """Make the calls of a plan; False where not one was answered."""
-        answered = False
+    def _make(self, plan: Sequence[calls.Call]) -> dict[calls.Call, str]:
+        """Make the calls of a plan; those that were not answered, and why."""
+        failed = {}
         for call in plan:
             code = call.function(*call.arguments)
-            if code == calls.SUCCESS or code == call.accepts:
-                answered = True
-                call.take(values, problems)
-            else:
-                self._note(code, call.fields, problems)
-        return answered
+            if code and code != call.accepts:
+                failed[call] = self._reason(code)
+        return failed
 
-    def _note(self, code: int, fields: tuple[Field, ...], problems: dict[str, str]) -> None:
+    def _take(
+        self,
+        plan: Sequence[calls.Call],
+        failed: Mapping[calls.Call, str],
+        values: calls.Values,
+        problems: dict[str, str],
+        answered: bool = False,
+    ) -> None:
+        """Take over what the calls of a plan gave; where nothing was answered at all, the device is lost."""
+        for call in plan:
+            if call in failed:
+                problems.update(dict.fromkeys((field.name for field in call.fields), failed[call]))
+            else:
+                call.take(values, problems)
+        if len(failed) == len(plan) and not answered:
+            raise DeviceLost(self.uuid, codes.commonest(problems.values()))
+
+    def _reason(self, code: int) -> str:
+        """What a return code says, unless it ends the use of the device or of the library."""
         if code == calls.UNINITIALIZED:
             raise SourceGone("NVML is not initialised; open the source again", "closed")
         reason = codes.reason_of(code)
         if reason in codes.DEAD:
             raise DeviceLost(self.uuid, reason)
-        problems.update({field.name: reason for field in fields})
+        return reason
 
-    def _settle(
-        self, problems: dict[str, str], lasting: Mapping[str, str], answered: bool
-    ) -> Mapping[str, str]:
-        """Count what went wrong; where nothing was answered at all, the device is lost."""
-        if not answered:
-            raise DeviceLost(self.uuid, codes.commonest(problems.values()))
+    def _settle(self, problems: dict[str, str], lasting: Mapping[str, str]) -> Mapping[str, str]:
+        """Count what went wrong."""
+        if not problems:
+            return lasting
         for name, reason in problems.items():
             if reason in codes.LASTING and name in _GPM_NAMES:
                 # Which metrics there are shows at the first read only.
@@ -156,6 +169,12 @@ class NvmlDevice:
             elif reason != "first_read":
                 self.faults[self.uuid, name, reason] += 1
         return {**lasting, **problems}
+
+    def _learn(self) -> QuickReading | None:
+        """A quick way for readings like this one, where there is one."""
+        layout = Layout()
+        described = all(call.describe(layout) for call in self._plan)
+        return QuickReading(self._frame, layout, len(_PLACE)) if described else None
 
     # Done once, at the start.
 
@@ -189,10 +208,12 @@ class NvmlDevice:
     def _add_scalar(self, plan: list[calls.Call], field: Field, handle: Any, kind: Any, *names: Any) -> None:
         """`names`: functions, the preferred one first, or tuples of a function and its further arguments."""
         place = (_PLACE if plan is self._plan else _COUNTER_PLACE)[field.name]
-        self._add(plan, (field,), *(_scalar_way(handle, kind, place, field, name) for name in names))
+        self._add(
+            plan, (field,), *(_scalar_way(self._frame, handle, kind, place, field, name) for name in names)
+        )
 
     def _plan_card(self) -> None:
-        handle, plan = self._handle, self._plan
+        frame, handle, plan = self._frame, self._handle, self._plan
         found = nvml_batch.probe(handle)
         for key, field in (*nvml_batch.SAMPLED.items(), *nvml_batch.COUNTED.items()):
             self._status[field.name] = found.get(key, "missing_symbol")
@@ -202,7 +223,9 @@ class NvmlDevice:
         )
         both = (spec.UTILIZATION, spec.MEMORY_UTILIZATION)
         self._add(
-            plan, both, lambda: calls.utilization(handle, (_PLACE[both[0].name], _PLACE[both[1].name]), both)
+            plan,
+            both,
+            lambda: calls.utilization(frame, handle, (_PLACE[both[0].name], _PLACE[both[1].name]), both),
         )
         self._plan_power()
         if nvml_batch.ENERGY_KEY not in alive:
@@ -230,7 +253,7 @@ class NvmlDevice:
     def _add_batch(
         self, plan: list[calls.Call], wanted: dict[nvml_batch.Key, Field], places: dict[str, int]
     ) -> None:
-        call = nvml_batch.FieldBatch(self.uuid, wanted, places).call(self._handle)
+        call = nvml_batch.FieldBatch(self.uuid, self._frame, wanted, places).call(self._handle)
         if call is not None:
             plan.append(call)
 
@@ -253,14 +276,14 @@ class NvmlDevice:
 
     def _plan_both(self) -> None:
         """What a MIG instance has of its own, and what its card shows for it."""
-        handle, card, plan = self._handle, self._card, self._plan
+        frame, handle, card, plan = self._frame, self._handle, self._card, self._plan
         used, heat, count = spec.MEMORY_USED, spec.TEMPERATURE, spec.PROCESSES
         memory, heat_place = _PLACE[used.name], _PLACE[heat.name]
         self._add(
             plan,
             (used,),
-            lambda: calls.memory(handle, 2, memory, used),
-            lambda: calls.memory(handle, 1, memory, used),
+            lambda: calls.memory(frame, handle, 2, memory, used),
+            lambda: calls.memory(frame, handle, 1, memory, used),
         )
         for field, kind in (
             (spec.SM_CLOCK, pynvml.NVML_CLOCK_SM),
@@ -271,12 +294,12 @@ class NvmlDevice:
         self._add(
             plan,
             (heat,),
-            lambda: calls.temperature(card, heat_place, heat),
-            _scalar_way(card, ctypes.c_uint, heat_place, heat, old_call),
+            lambda: calls.temperature(frame, card, heat_place, heat),
+            _scalar_way(frame, card, ctypes.c_uint, heat_place, heat, old_call),
         )
         names = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
         self._add_scalar(plan, spec.THROTTLE, card, ctypes.c_ulonglong, *names)
-        self._add(plan, (count,), lambda: calls.processes(handle, _PLACE[count.name], count))
+        self._add(plan, (count,), lambda: calls.processes(frame, handle, _PLACE[count.name], count))
         for field, kind in (
             (spec.SM_CLOCK_MAX, pynvml.NVML_CLOCK_SM),
             (spec.MEMORY_CLOCK_MAX, pynvml.NVML_CLOCK_MEM),
@@ -289,6 +312,6 @@ class NvmlDevice:
             self._status.update(dict.fromkeys(_GPM_NAMES, "switched_off"))
 
 
-def _scalar_way(handle: Any, kind: Any, place: int, field: Field, name: Any) -> Way:
+def _scalar_way(frame: Frame, handle: Any, kind: Any, place: int, field: Field, name: Any) -> Way:
     call, *further = name if isinstance(name, tuple) else (name,)
-    return lambda: calls.scalar(call, handle, kind, place, field, *further)
+    return lambda: calls.scalar(frame, call, handle, kind, place, field, *further)

@@ -15,6 +15,7 @@ import pynvml
 
 from slurm_trace.node.devices import codes
 from slurm_trace.node.devices import nvml_calls as calls
+from slurm_trace.node.devices.nvml_frame import Problems
 from slurm_trace.node.fields import GPM_FIELDS
 
 # The header wants samples to be more than 100 ms apart.
@@ -36,7 +37,7 @@ class GpmReader:
         """Whether it is worth asking."""
         return self.status[_NAMES[0]] not in codes.LASTING
 
-    def take(self, values: calls.Values, problems: calls.Problems, places: Mapping[str, int]) -> int:
+    def take(self, values: calls.Values, problems: Problems, places: Mapping[str, int]) -> int:
         """Read all counters into `values`; returns NVML's code for the whole."""
         if not self._samples:
             status = self._begin()
