@@ -88,19 +88,24 @@ def _insert(
     rows: Iterable[Sequence[Any]],
     stand_ins: Mapping[str, str],
 ) -> None:
-    statement = _statement(table, columns, connection.dialect, tuple(stand_ins.items()))
-    if connection.dialect.name != "postgresql":
+    dialect = connection.dialect
+    statement = _statement(table, columns, dialect, tuple(stand_ins.items()))
+    if dialect.name == "mariadb":
         values = list(rows)
         if values:
             connection.exec_driver_sql(statement, values)
         return
+    # The driver's own cursor: SQLAlchemy would look at every row once more.
     cursor: Any = connection.connection.cursor()
     try:
-        with cursor.copy(statement) as copy:
-            for row in rows:
-                copy.write_row(row)
-    except connection.dialect.loaded_dbapi.Error as error:
-        raise DBAPIError.instance(statement, None, error, connection.dialect.loaded_dbapi.Error) from error
+        if dialect.name == "postgresql":
+            with cursor.copy(statement) as copy:
+                for row in rows:
+                    copy.write_row(row)
+        else:
+            cursor.executemany(statement, rows)
+    except dialect.loaded_dbapi.Error as error:
+        raise DBAPIError.instance(statement, None, error, dialect.loaded_dbapi.Error) from error
     finally:
         cursor.close()
 
