@@ -165,7 +165,8 @@ def sampler_over(source: Any, clock: Clock, folder: Path, interval_s: float) -> 
     for path in (config.leases_folder, config.sampler_folder, config.spool_folder, config.outbox_folder):
         path.mkdir(parents=True)
     log = Log(time.monotonic, to_stderr)
-    probe = Probe(source, Watchdog(), clock, log, Limits(config.hang_s, config.open_s, config.ring_s))
+    watchdog = Watchdog(config.hang_s)
+    probe = Probe(source, watchdog, clock, log, Limits(config.hang_s, config.open_s, config.ring_s))
     courier = Courier(config.spool_folder, config.outbox_folder, log.trouble)
     boot_id = read_boot_id()
     centiseconds = clock.mono_ns() // 10_000_000
@@ -175,7 +176,8 @@ def sampler_over(source: Any, clock: Clock, folder: Path, interval_s: float) -> 
         f"version=1\njob_id=1\ncluster=bench\nnode=n1\ngpus={gpus}\nboot_id={boot_id}\nuptime={uptime}\n"
     )
     reader = LeaseReader(config.leases_folder)
-    return Sampler(Tools(config, probe, clock, log, reader, courier, boot_id)), probe, courier, config
+    sampler = Sampler(Tools(config, probe, clock, log, reader, courier, boot_id))
+    return sampler, watchdog, probe, courier, config
 
 
 def loop_sampler(polls: int, zipapp: str) -> None:
@@ -185,7 +187,7 @@ def loop_sampler(polls: int, zipapp: str) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         clock = driver_clock()
-        sampler, probe, courier, _ = sampler_over(NvmlSource(), clock, Path(folder), 1.0)
+        sampler, watchdog, probe, courier, _ = sampler_over(NvmlSource(), clock, Path(folder), 1.0)
 
         def turn_until(count: int) -> None:
             while probe.polls < count:
@@ -193,8 +195,8 @@ def loop_sampler(polls: int, zipapp: str) -> None:
                 clock.sleep(sampler.pause_s())
 
         # The others' start is not counted either.
-        turn_until(5)
-        report(lambda: turn_until(polls + 5))
+        watchdog.watch(lambda: turn_until(5))
+        report(lambda: watchdog.watch(lambda: turn_until(polls + 5)))
         sampler.shut()
         courier.stop(30)
 
@@ -272,7 +274,7 @@ def whole_day(interval_s: float, zipapp: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         clock = Clock(None)
         until = clock.mono_ns() + DAY_S * S
-        sampler, probe, courier, config = sampler_over(BusyCards(clock), clock, Path(folder), interval_s)
+        sampler, _, probe, courier, config = sampler_over(BusyCards(clock), clock, Path(folder), interval_s)
 
         def work() -> dict[str, Any]:
             while clock.mono_ns() < until:

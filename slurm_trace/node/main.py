@@ -104,7 +104,7 @@ def run(given: dict[str, Any]) -> int:
 def _serve(config: NodeConfig, write: Callable[[str], None], until_idle: bool) -> int:
     clock = SystemClock()
     log = Log(time.monotonic, write)
-    watchdog = Watchdog()
+    watchdog = Watchdog(config.hang_s)
     limits = Limits(config.hang_s, config.open_s, config.ring_s)
     probe = Probe(make_source(config), watchdog, clock, log, limits)
     courier = Courier(config.spool_folder, config.outbox_folder, log.trouble)
@@ -123,7 +123,9 @@ def _serve(config: NodeConfig, write: Callable[[str], None], until_idle: bool) -
 
     announce(config.sampler_folder)
     try:
-        sampler.run(until_idle, is_over)
+        sampler.resume()
+        # Signals come to this thread, which never waits for the driver.
+        watchdog.watch(lambda: sampler.run(until_idle, is_over))
     finally:
         withdraw(config.sampler_folder)
     if not courier.stop(_STOP_S):

@@ -346,10 +346,10 @@ def _read(path: Path, digest: str, file: sqlite3.Connection) -> Spool:
     )
 
 
-def _rows(file: sqlite3.Connection, query: str) -> Iterator[sqlite3.Row]:
+def _rows(file: sqlite3.Connection, query: str) -> list[sqlite3.Row]:
     cursor = file.cursor()
     cursor.row_factory = sqlite3.Row
-    yield from cursor.execute(query)
+    return cursor.execute(query).fetchall()
 
 
 def read_devices(file: sqlite3.Connection) -> list[DeviceInfo]:

@@ -261,7 +261,8 @@ def _kind(error: sqlite3.Error) -> type[SpoolDamaged | SpoolFailed]:
 
 
 def _connect(path: Path, page_bytes: int) -> sqlite3.Connection:
-    connection = sqlite3.connect(str(path), isolation_level=None, timeout=0.2)
+    # Used by one thread at a time; by another one where that was given up in a call into the driver.
+    connection = sqlite3.connect(str(path), isolation_level=None, timeout=0.2, check_same_thread=False)
     try:
         for pragma in (f"page_size = {page_bytes}", *_PRAGMAS):
             connection.execute(f"PRAGMA {pragma}")

@@ -1,9 +1,13 @@
 """Calls into the driver, given up when they hang.
 
-A call into a broken driver may never come back: the caller sits in the kernel and cannot be killed. So calls run
-in a worker thread, one after the other; when one passes its limit, that thread is abandoned, a new one takes the
-rest, and what hung is not asked again until the abandoned call has returned. At most one thread per device can be
-lost that way. ctypes lets go of the interpreter during a call, so that a stuck thread holds up nobody.
+A call into a broken driver may never come back: the caller sits in the kernel and cannot be killed. So whoever makes
+such calls works in a thread that can be given up, and makes them there itself, one after the other: nothing is handed
+over. The watchdog only looks, seldom, whether a call has passed its limit. Then it leaves that thread to its fate and
+lets another one do the work from the start; what hung is not asked again until the lost call has returned. At most one
+thread per device can be lost that way. ctypes lets go of the interpreter during a call, so that a stuck thread holds up
+nobody.
+
+Work that is watched has to bear that: whatever it has not finished when it makes a call, it does again.
 
 Threads, not processes: a child that hangs can be killed no more than a thread can, and one that is killed with
 the driver open may leave it broken; a second interpreter would double the memory. A driver that *crashes* takes
@@ -12,17 +16,21 @@ the sampler with it; a sampler that is started again goes on with its leases, wh
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 Call = Callable[[], Any]
+_SHORTEST_S = 0.01
 
 
 class Hung(Exception):
-    """The call was given up, or an earlier one of the same name has not come back yet."""
+    """An earlier call of the same name was given up and has not come back yet."""
+
+
+class GivenUp(BaseException):
+    """This thread's call came back too late: another thread does its work."""
 
 
 class Caller(Protocol):
@@ -38,11 +46,14 @@ class Caller(Protocol):
         Args:
             calls: The name of what is asked (a device), and the call.
             limit_s: How long each may take.
+
+        Raises:
+            GivenUp: One took longer, and this thread is not wanted any more.
         """
 
 
 class Direct:
-    """Makes calls in the caller's own thread: for sources that cannot hang."""
+    """Makes calls that nobody watches: for sources that cannot hang."""
 
     stuck: tuple[str, ...] = ()
 
@@ -51,36 +62,28 @@ class Direct:
         return [_attempt(call) for _, call in calls]
 
 
-class _Worker:
-    """A thread that makes one list of calls after the other, until it is abandoned."""
+class _Out(NamedTuple):
+    """A call that has not come back."""
 
-    def __init__(self) -> None:
-        self.inbox: queue.SimpleQueue[Sequence[tuple[str, Call]] | None] = queue.SimpleQueue()
-        self.outbox: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self.results: list[Any] = []
-        self.began = time.monotonic()
-        self.abandoned = False
-        self.thread = threading.Thread(target=self._work, name="driver-calls", daemon=True)
-        self.thread.start()
-
-    def _work(self) -> None:
-        while (calls := self.inbox.get()) is not None:
-            results = self.results
-            for _, call in calls:
-                self.began = time.monotonic()
-                result = _attempt(call)
-                if self.abandoned:
-                    return
-                results.append(result)
-            self.outbox.put(None)
+    name: str
+    until: float
+    thread: threading.Thread
 
 
 class Watchdog:
-    """Makes calls in a thread that can be given up."""
+    """Makes calls in the thread that wants them, and gives that thread up when one hangs.
 
-    def __init__(self) -> None:
-        self._worker: _Worker | None = None
+    Args:
+        look_s: How often to look. A call with a shorter limit may take as long as this.
+    """
+
+    def __init__(self, look_s: float = 5.0) -> None:
+        self._look_s = look_s
+        # Holds the call that is out. Whoever takes it out decides: its thread that it is back, or the watchdog that it
+        # is lost. Each thread has its own, so that a late one finds nothing in it.
+        self._out: list[_Out] = []
         self._stuck: dict[str, threading.Thread] = {}
+        self._failed: BaseException | None = None
 
     @property
     def stuck(self) -> tuple[str, ...]:
@@ -90,50 +93,70 @@ class Watchdog:
 
     def run(self, calls: Sequence[tuple[str, Call]], limit_s: float) -> list[Any]:
         """Make the calls; see `Caller`."""
-        if not calls:
-            return []
-        if not self._stuck:
-            return self._all(calls, limit_s)
-        stuck = self.stuck
-        answers = iter(self._all([call for call in calls if call[0] not in stuck], limit_s))
-        return [Hung(name) if name in stuck else next(answers) for name, _ in calls]
-
-    def _all(self, calls: Sequence[tuple[str, Call]], limit_s: float) -> list[Any]:
-        done = self._hand_over(calls, limit_s) if calls else []
-        while len(done) < len(calls):
-            # One hung, and a new thread takes the rest; the same device may come again in it.
-            rest = calls[len(done) :]
-            sound = next((n for n, (name, _) in enumerate(rest) if name in self._stuck), len(rest))
-            done += self._hand_over(rest[:sound], limit_s) if sound else [Hung(rest[0][0])]
-        return done
-
-    def _hand_over(self, calls: Sequence[tuple[str, Call]], limit_s: float) -> list[Any]:
-        """Results of the calls up to the first that hangs, which is a `Hung`."""
-        worker = self._worker
-        if worker is None:
-            worker = self._worker = _Worker()
-        worker.results = []
-        worker.began = time.monotonic()
-        worker.inbox.put(calls)
-        left_s = limit_s
-        while True:
+        stuck = self.stuck if self._stuck else ()
+        thread = threading.current_thread()
+        out: list[_Out] = []
+        self._out = out
+        results: list[Any] = []
+        for name, call in calls:
+            if name in stuck:
+                results.append(Hung(name))
+                continue
+            out.append(_Out(name, time.monotonic() + limit_s, thread))
+            result = _attempt(call)
             try:
-                worker.outbox.get(timeout=left_s)
-            except queue.Empty:
-                left_s = worker.began + limit_s - time.monotonic()
-                if left_s > 0:
-                    continue
-                return self._give_up(worker, calls)
-            return worker.results
+                out.pop()
+            except IndexError:
+                raise GivenUp(name) from None
+            results.append(result)
+        return results
 
-    def _give_up(self, worker: _Worker, calls: Sequence[tuple[str, Call]]) -> list[Any]:
-        worker.abandoned = True
-        worker.inbox.put(None)
-        self._worker = None
-        results = worker.results[: len(calls) - 1]
-        name = calls[len(results)][0]
-        self._stuck[name] = worker.thread
-        return [*results, Hung(name)]
+    def watch(self, work: Callable[[], None]) -> None:
+        """Do some work in a thread, anew in another one whenever a call hangs; returns when it is done.
+
+        Raises:
+            BaseException: What the work raised.
+        """
+        while True:
+            thread = threading.Thread(target=self._do, args=(work,), name="driver-calls", daemon=True)
+            thread.start()
+            if self._outlast(thread):
+                break
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+
+    def _do(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except GivenUp:
+            return
+        except BaseException as error:  # noqa: BLE001 - raised again by the one who waits
+            self._failed = error
+
+    def _outlast(self, thread: threading.Thread) -> bool:
+        """Wait for the end of a thread; false if a call of it was given up."""
+        wait_s = self._look_s
+        while True:
+            thread.join(wait_s)
+            if not thread.is_alive():
+                return True
+            out = self._out[-1:]
+            wait_s = self._look_s
+            if out and out[0].thread is thread:
+                left_s = out[0].until - time.monotonic()
+                if left_s <= 0 and self._give_up(out[0]):
+                    return False
+                wait_s = min(wait_s, max(left_s, _SHORTEST_S))
+
+    def _give_up(self, late: _Out) -> bool:
+        """Take a call as lost, unless it has just come back."""
+        try:
+            self._out.remove(late)
+        except ValueError:
+            return False
+        self._stuck[late.name] = late.thread
+        return True
 
 
 def _attempt(call: Call) -> Any:

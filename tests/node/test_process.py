@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
+from fake_nvml.build import build
 
 from slurm_trace.node.spool import Spool, read_spool
 from support.sampling import S, adds_up
@@ -40,19 +42,28 @@ class Host:
         (self.run_folder / "leases").mkdir(parents=True)
         (folder / "scenario").write_text(SCENARIO)
 
-    def words(self, *more: str) -> list[str]:
+    def words(self, *more: str, settings: str = "") -> list[str]:
         config = self.folder / "node.conf"
         config.write_text(
             f"directory={self.run_folder}\nspool={self.spool}\noutbox={self.outbox}\nsource=replay\n"
-            f"replay={self.folder / 'scenario'}\ninterval_s=0.2\nchunk_s=0.6\nidle_s=0.5\n"
+            f"replay={self.folder / 'scenario'}\ninterval_s=0.2\nchunk_s=0.6\nidle_s=0.5\n{settings}"
         )
         return ["--config", str(config), *more]
 
-    def start(self, *more: str, errors: str = "errors") -> subprocess.Popen[bytes]:
+    def start(
+        self,
+        *more: str,
+        errors: str = "errors",
+        more_settings: str = "",
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> subprocess.Popen[bytes]:
         target = Path(errors) if errors.startswith("/") else self.folder / errors
         with target.open("ab") as stderr:
+            words = self.words(*more, settings=more_settings)
             sampler = subprocess.Popen(
-                [sys.executable, "-P", "-m", "slurm_trace.node", "run", *self.words(*more)], stderr=stderr
+                [sys.executable, "-P", "-m", "slurm_trace.node", "run", *words],
+                stderr=stderr,
+                env={**os.environ, **environment},
             )
         self.samplers.append(sampler)
         pid = self.run_folder / "sampler" / "pid"
@@ -175,6 +186,29 @@ def test_sigterm_seals_and_the_next_start_goes_on(host: Host) -> None:
     adds_up(first)
     adds_up(second)
     assert host.stop(sampler) == 0
+
+
+def test_a_card_that_hangs_costs_nobody_else_anything(host: Host, tmp_path: Path) -> None:
+    """On the fake driver, in real time: the others are read on, and SIGTERM seals although a call is still out."""
+    hang_s = 60
+    scenario = tmp_path / "driver"
+    scenario.write_text(SCENARIO)
+    environment = {"FAKE_NVML": str(scenario), "LD_LIBRARY_PATH": str(build())}
+    sampler = host.start("--source", "nvml", more_settings="hang_s=0.5\n", environment=environment)
+    stem = host.lease()
+    grown(host, stem)
+    scenario.write_text(f"{SCENARIO}fault 0 DeviceGetMemoryInfo_v2 0 100000 hang:{hang_s}\n")
+    time.sleep(4)
+    started = time.monotonic()
+    assert host.stop(sampler) == 0
+    assert time.monotonic() - started < 10, "nobody waits for what hangs"
+    (spool,) = host.sealed(1)
+    adds_up(spool)
+    sick, sound = (device.uuid for device in spool.devices)
+    assert [gap.reason for gap in spool.gaps if gap.uuid == sick] == ["before_first_read", "hung"]
+    assert [gap.reason for gap in spool.gaps if gap.uuid == sound] == ["before_first_read"]
+    assert max(end - start for start, end in spool.coverage(sound).intervals) < 1.5 * S
+    assert [read.moment for read in spool.counters if read.uuid == sound][-1] == "stop"
 
 
 def test_only_one_sampler_serves_a_spool(host: Host) -> None:

@@ -340,6 +340,30 @@ def test_what_is_sealed_is_not_sealed_again(node: Node) -> None:
     assert node.sampler.leases == tuple(path.stem for path in node.config.leases_folder.glob("3.*"))
 
 
+def test_what_the_hooks_have_removed_is_forgotten(node: Node) -> None:
+    """A node runs for months: what is kept of a lease must go with its files, and not a moment earlier."""
+    stems = [node.lease(job) for job in range(1, 21)]
+    node.run_s(2)
+    for stem in stems:
+        node.end(stem)
+    node.run_s(2)
+    assert node.sampler.sealed == set(stems)
+    for stem in stems[:19]:
+        (node.config.leases_folder / f"{stem}.end").unlink()
+    node.run_s(2)
+    assert node.sampler.sealed == set(stems), "their lease files alone would be taken for open leases"
+    assert node.sampler.leases == ()
+    for stem in stems[:19]:
+        (node.config.leases_folder / f"{stem}.lease").unlink()
+    node.run_s(2)
+    assert node.sampler.sealed == {stems[19]}
+    node.config.leases_folder.rename(node.folder / "away")
+    node.run_s(2)
+    (node.folder / "away").rename(node.config.leases_folder)
+    node.run_s(2)
+    assert len(node.sealed()) == 20, "a directory that could not be read says nothing"
+
+
 def test_what_is_sealed_is_swept_while_a_new_sampler_looks(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -402,7 +426,7 @@ def test_a_killed_sampler_is_a_gap_in_the_same_file(node: Node) -> None:
     assert reason == "sampler_down"
     assert 119 <= start <= 130, "lost at most one chunk"
     assert 160 <= end <= 161.5
-    assert [r.moment for r in spool.counters] == ["start", "resume", "periodic", "end"]
+    assert [r.moment for r in spool.counters] == ["start", "resume", "end"]
     adds_up(spool)
 
 

@@ -4,31 +4,59 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from slurm_trace.node.watchdog import Hung, Watchdog
+from slurm_trace.node.watchdog import Call, GivenUp, Hung, Watchdog
+
+
+def answers(watchdog: Watchdog, calls: list[tuple[str, Call]], limit_s: float) -> list[Any]:
+    """What the work gets that makes these calls, in the thread that lasts."""
+    found: list[list[Any]] = []
+    watchdog.watch(lambda: found.append(watchdog.run(calls, limit_s)))
+    (only,) = found
+    return only
+
+
+def hangs(back: threading.Event, result: str = "late") -> Callable[[], str]:
+    return lambda: result if back.wait(20) else "never"
 
 
 def test_results_and_exceptions_come_in_order() -> None:
     def fails() -> None:
         raise KeyError("x")
 
-    first, second, third = Watchdog().run([("a", lambda: 1), ("b", fails), ("c", lambda: None)], 5)
-    assert (first, third) == (1, None)
-    assert isinstance(second, KeyError)
+    for ask in (Watchdog().run, lambda *words: answers(Watchdog(), *words)):
+        first, second, third = ask([("a", lambda: 1), ("b", fails), ("c", lambda: None)], 5)
+        assert (first, third) == (1, None)
+        assert isinstance(second, KeyError)
+
+
+def test_calls_are_made_by_the_one_who_wants_them() -> None:
+    watchdog = Watchdog()
+    threads: list[tuple[int, int]] = []
+
+    def work() -> None:
+        (made_in,) = watchdog.run([("a", threading.get_ident)], 5)
+        threads.append((made_in, threading.get_ident()))
+
+    watchdog.watch(work)
+    ((made_in, worked_in),) = threads
+    assert made_in == worked_in != threading.get_ident()
 
 
 def test_others_go_on_while_one_hangs() -> None:
-    watchdog, back = Watchdog(), threading.Event()
-    calls = [("a", lambda: "a"), ("b", lambda: back.wait(20) and "late"), ("c", lambda: "c")]
+    watchdog, back = Watchdog(0.1), threading.Event()
+    calls: list[tuple[str, Call]] = [("a", lambda: "a"), ("b", hangs(back)), ("c", lambda: "c")]
     started = time.monotonic()
-    a, b, c = watchdog.run(calls, 0.1)
+    a, b, c = answers(watchdog, calls, 0.1)
     assert (a, c) == ("a", "c")
     assert isinstance(b, Hung)
     assert watchdog.stuck == ("b",)
 
-    again = watchdog.run(calls, 5)
+    again = answers(watchdog, calls, 5)
     assert time.monotonic() - started < 4, "what hangs is not waited for again"
     assert isinstance(again[1], Hung)
     assert again[::2] == ["a", "c"]
@@ -36,24 +64,35 @@ def test_others_go_on_while_one_hangs() -> None:
     back.set()
     while watchdog.stuck:
         time.sleep(0.01)
-    assert watchdog.run(calls, 5) == ["a", "late", "c"]
+    assert answers(watchdog, calls, 5) == ["a", "late", "c"]
 
 
-def test_a_late_result_is_not_taken_for_another_call() -> None:
-    watchdog, back = Watchdog(), threading.Event()
-    watchdog.run([("a", lambda: back.wait(20) and "stale")], 0.05)
+def test_a_thread_that_was_given_up_does_no_more_of_the_work() -> None:
+    watchdog, back, seen = Watchdog(0.05), threading.Event(), list[Any]()
+
+    def work() -> None:
+        try:
+            seen.append(watchdog.run([("a", hangs(back, "stale")), ("b", lambda: "fresh")], 0.05))
+        except GivenUp:
+            seen.append("given up")
+            raise
+
+    watchdog.watch(work)
+    ((hung, fresh),) = seen
+    assert isinstance(hung, Hung)
+    assert fresh == "fresh"
     back.set()
-    for _ in range(200):
-        (result,) = watchdog.run([("b", lambda: "fresh")], 5)
-        assert result == "fresh"
+    while watchdog.stuck:
+        time.sleep(0.01)
+    assert seen[1:] == ["given up"]
 
 
 def test_threads_are_lost_only_one_per_device() -> None:
-    watchdog, back = Watchdog(), threading.Event()
+    watchdog, back = Watchdog(0.02), threading.Event()
     before = threading.active_count()
-    calls = [(str(n), lambda: back.wait(20)) for n in range(3)]
+    calls = [(str(n), hangs(back)) for n in range(3)]
     for _ in range(5):
-        assert all(isinstance(result, Hung) for result in watchdog.run(calls, 0.02))
+        assert all(isinstance(result, Hung) for result in answers(watchdog, calls, 0.02))
     assert threading.active_count() <= before + 4
     back.set()
 
@@ -61,4 +100,39 @@ def test_threads_are_lost_only_one_per_device() -> None:
 @pytest.mark.parametrize("count", [0, 1, 8])
 def test_limit_is_per_call_not_per_list(count: int) -> None:
     calls = [(str(n), lambda: time.sleep(0.05)) for n in range(count)]
-    assert Watchdog().run(calls, 0.2) == [None] * count
+    assert answers(Watchdog(0.02), calls, 0.2) == [None] * count
+
+
+def test_a_call_in_time_is_never_given_up_however_often_one_looks() -> None:
+    """Calls that last about as long as their limit come back or are lost, never both and never neither."""
+    watchdog, made = Watchdog(0.001), list[int]()
+
+    def call(number: int) -> Callable[[], int]:
+        def takes_a_while() -> int:
+            made.append(number)
+            time.sleep(0.01)
+            return number
+
+        return takes_a_while
+
+    for number in range(60):
+        (result,) = answers(watchdog, [(str(number), call(number))], 0.01)
+        assert isinstance(result, Hung) or result == number
+    assert made == list(range(60)), "what was lost is not asked again by the next thread while it is out"
+
+
+def test_what_the_work_raises_is_raised() -> None:
+    def fails() -> None:
+        raise SystemExit(4)
+
+    with pytest.raises(SystemExit, match="4"):
+        Watchdog().watch(fails)
+
+
+def test_a_look_is_late_by_no_more_than_its_period() -> None:
+    watchdog, back = Watchdog(0.3), threading.Event()
+    started = time.monotonic()
+    (result,) = answers(watchdog, [("a", hangs(back))], 0.4)
+    assert isinstance(result, Hung)
+    assert 0.4 <= time.monotonic() - started < 1.5
+    back.set()
