@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from itertools import accumulate
 
 from slurm_trace.accounting.fields import Layout
@@ -52,7 +52,7 @@ class LineReader:
             if not raws[i].strip() or self._is_header(raws[i]):
                 i += 1
                 continue
-            end = self._end(raws, i, gaps, alone, bisect_left(so_far, so_far[i] + self._gaps, i + 1))
+            end = self._end(raws, i, so_far, alone)
             result = self._try(raws[i:end], first_line + i) if end else None
             if result is None:
                 result = RejectedRow(first_line + i, self._reason(raws[i], gaps[i], first_line + i), raws[i])
@@ -61,8 +61,12 @@ class LineReader:
             i = end
         return results
 
-    def _end(self, raws: list[bytes], i: int, gaps: list[int], alone: list[bool], enough: int) -> int:
-        """Index after the last line of the record that begins at `i`; 0 if the lines do not suffice for one."""
+    def _end(self, raws: list[bytes], i: int, so_far: list[int], alone: list[bool]) -> int:
+        """Index after the last line of the record that begins at `i`; 0 if the lines do not suffice for one.
+
+        `so_far` counts the delimiters before each line.
+        """
+        enough = bisect_left(so_far, so_far[i] + self._gaps, i + 1)
         end = min(enough, i + MAX_JOINED_LINES)
         if end > len(raws) or end != enough or any(alone[i + 1 : end]):
             return 0
@@ -70,7 +74,7 @@ class LineReader:
             last = end
             while (
                 last < len(raws)
-                and gaps[last] == 0
+                and so_far[last + 1] == so_far[last]
                 and last - i < MAX_JOINED_LINES
                 and not _foreign(raws[last])
             ):
@@ -80,7 +84,7 @@ class LineReader:
         if sum(map(len, raws[i:end])) > MAX_JOINED_BYTES:
             return 0
         # What is a record without its first lines is one without them: these are the rest of something else.
-        later = range(i + 1, end) if sum(gaps[i + 1 : end]) >= self._gaps else ()
+        later = range(i + 1, bisect_right(so_far, so_far[end] - self._gaps, i + 1, end))
         return 0 if any(self._try(raws[k:end], 0) is not None for k in later) else end
 
     def _try(self, raws: list[bytes], line: int) -> ReadRow | None:
