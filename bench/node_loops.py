@@ -7,6 +7,7 @@ python node_loops.py day INTERVAL_S ZIPAPP
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -38,32 +39,55 @@ def report(work: Callable[[], object]) -> None:
 
 
 def loop_pynvml(polls: int) -> None:
-    """The plain loop: the calls that the sampler's fields need, nothing checked, nothing kept."""
+    """The plain loop: what the sampler reads at each interval, as numbers; nothing checked, nothing kept.
+
+    The same calls at the same moments, by the wrappers of nvidia-ml-py: the values of the moment and the driver's error
+    events at every poll, the ring buffer at every eighth. Left out are the cumulative counters, which the sampler reads
+    once in 600 polls.
+    """
     import pynvml as nvml
 
     nvml.nvmlInit()
     cards = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-    values = [83, 185, 186, (186, 1), 197, 198]
+    events = nvml.nvmlEventSetCreate()
+    for card in cards:
+        nvml.nvmlDeviceRegisterEvents(card, nvml.nvmlEventTypeXidCriticalError, events)
+    since = dict.fromkeys(range(len(cards)), 0)
+    clock = driver_clock()
+
+    def read(card: Any) -> tuple[int, ...]:
+        utilization = nvml.nvmlDeviceGetUtilizationRates(card)
+        memory = nvml.nvmlDeviceGetMemoryInfo(card, nvml.nvmlMemory_v2)
+        # Energy, power (mean, of the moment, of the module), bytes sent and received over PCIe.
+        several = nvml.nvmlDeviceGetFieldValues(card, [83, 185, 186, (186, 1), 197, 198])
+        return (
+            utilization.gpu,
+            utilization.memory,
+            memory.used,
+            *[entry.value.ullVal for entry in several],
+            nvml.nvmlDeviceGetClockInfo(card, nvml.NVML_CLOCK_SM),
+            nvml.nvmlDeviceGetClockInfo(card, nvml.NVML_CLOCK_MEM),
+            nvml.nvmlDeviceGetTemperature(card, nvml.NVML_TEMPERATURE_GPU),
+            nvml.nvmlDeviceGetCurrentClocksEventReasons(card),
+            len(nvml.nvmlDeviceGetComputeRunningProcesses(card)),
+        )
+
+    def ring(number: int) -> list[tuple[int, int]]:
+        _, kept = nvml.nvmlDeviceGetSamples(cards[number], nvml.NVML_GPU_UTILIZATION_SAMPLES, since[number])
+        entries = [(entry.timeStamp, entry.sampleValue.uiVal) for entry in kept]
+        since[number] = entries[-1][0] if entries else since[number]
+        return entries
 
     def work() -> None:
-        since = dict.fromkeys(range(len(cards)), 0)
-        clock = driver_clock()
         for poll in range(polls):
             clock.sleep(1.0)
-            for number, card in enumerate(cards):
-                if poll % 8 == 0:
-                    _, entries = nvml.nvmlDeviceGetSamples(
-                        card, nvml.NVML_GPU_UTILIZATION_SAMPLES, since[number]
-                    )
-                    since[number] = entries[-1].timeStamp if entries else since[number]
-                nvml.nvmlDeviceGetUtilizationRates(card)
-                nvml.nvmlDeviceGetMemoryInfo(card, nvml.nvmlMemory_v2)
-                nvml.nvmlDeviceGetFieldValues(card, values)
-                nvml.nvmlDeviceGetClockInfo(card, nvml.NVML_CLOCK_SM)
-                nvml.nvmlDeviceGetClockInfo(card, nvml.NVML_CLOCK_MEM)
-                nvml.nvmlDeviceGetTemperature(card, nvml.NVML_TEMPERATURE_GPU)
-                nvml.nvmlDeviceGetCurrentClocksEventReasons(card)
-                nvml.nvmlDeviceGetComputeRunningProcesses(card)
+            if poll % 8 == 0:
+                for number in range(len(cards)):
+                    ring(number)
+            with contextlib.suppress(nvml.NVMLError_Timeout):
+                nvml.nvmlEventSetWait_v2(events, 0)
+            for card in cards:
+                read(card)
 
     report(work)
 

@@ -35,7 +35,7 @@ S = 1_000_000_000
 CS = 10_000_000
 
 LOOK_S = 0.25
-_STATUS_S = 30.0
+_STATUS_S = 60.0
 
 _CLOSED = {"epilog": "end", "superseded": "superseded", "reboot": "boot", "orphan": "orphan"}
 

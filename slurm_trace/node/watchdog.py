@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 Call = Callable[[], Any]
 _SHORTEST_S = 0.01
@@ -62,12 +62,8 @@ class Direct:
         return [_attempt(call) for _, call in calls]
 
 
-class _Out(NamedTuple):
-    """A call that has not come back."""
-
-    name: str
-    until: float
-    thread: threading.Thread
+# A call that has not come back: its name, until when it may last (monotonic seconds), and who made it.
+_Out = tuple[str, float, threading.Thread]
 
 
 class Watchdog:
@@ -102,7 +98,7 @@ class Watchdog:
             if name in stuck:
                 results.append(Hung(name))
                 continue
-            out.append(_Out(name, time.monotonic() + limit_s, thread))
+            out.append((name, time.monotonic() + limit_s, thread))
             result = _attempt(call)
             try:
                 out.pop()
@@ -141,11 +137,11 @@ class Watchdog:
             thread.join(wait_s)
             if not thread.is_alive():
                 return True
-            out = self._out[-1:]
             wait_s = self._look_s
-            if out and out[0].thread is thread:
-                left_s = out[0].until - time.monotonic()
-                if left_s <= 0 and self._give_up(out[0]):
+            for out in self._out[-1:]:
+                _, until, of = out
+                left_s = until - time.monotonic()
+                if of is thread and left_s <= 0 and self._give_up(out):
                     return False
                 wait_s = min(wait_s, max(left_s, _SHORTEST_S))
 
@@ -155,7 +151,8 @@ class Watchdog:
             self._out.remove(late)
         except ValueError:
             return False
-        self._stuck[late.name] = late.thread
+        name, _, thread = late
+        self._stuck[name] = thread
         return True
 
 

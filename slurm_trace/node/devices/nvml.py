@@ -153,9 +153,9 @@ class NvmlSource:
             raise SourceGone("the source is not open; call open() first", "closed")
 
     def _device(self, uuid: str) -> NvmlDevice:
-        self._need_open()
         device = self._devices.get(uuid)
         if device is None:
+            self._need_open()
             raise DeviceLost(uuid, "not_found")
         return device
 

@@ -128,6 +128,7 @@ class FieldBatch:
 def _meter(field: Field) -> Rate:
     """Makes a rate, in thousands of bytes a second, of a byte counter and the one that it was given before."""
     last_stamp = last_value = 0
+    top = min(field.maximum, spec.PLAIN)
 
     def rate(stamp: int, value: int, problems: Problems) -> int | None:
         nonlocal last_stamp, last_value
@@ -142,10 +143,9 @@ def _meter(field: Field) -> Rate:
             problems[field.name] = "counter_restarted"
         else:
             found = moved * 1000 // elapsed
-            wrong = spec.invalid(field, found)
-            if wrong is None:
+            if found <= top:
                 return found
-            problems[field.name] = wrong
+            problems[field.name] = spec.invalid(field, found) or "out_of_range"
         return None
 
     return rate
