@@ -1,19 +1,23 @@
 """The sampler beside other pollers of eight GPUs, on the same fake driver, in the same run.
 
-    make bench-node        # or: python -P bench/node.py [--polls N]; about two minutes
+    make bench-node        # or: python -P bench/node.py [--polls N]; some three minutes
 
-Beside it: a plain loop over pynvml that makes the calls which the sampler's fields need and keeps nothing, nvitop's
-collector, and gpucm's nvml_monitor, each from PyPI in an environment of its own. The sampler is the zipapp that
-`make node` builds, with leases, watchdog, counters, ring buffers and spool file; only its clock is hurried, and once it
-runs by the real one. Needs gcc, which builds the fake driver.
+Beside it: a plain loop over pynvml that reads the same values and keeps nothing, nvitop's collector, and gpucm's
+nvml_monitor, each from PyPI in an environment of its own. The sampler is the zipapp that `make node` builds, with
+leases, watchdog, counters, ring buffers and spool file; only its clock is hurried, and once it runs by the real one.
+They take turns, round after round, and the median of each is shown: machines are faster now and slower then. Needs
+gcc, which builds the fake driver.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
+import sqlite3
+import statistics
 import struct
 import subprocess
 import sys
@@ -21,7 +25,7 @@ import tempfile
 import time
 import venv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -29,11 +33,13 @@ CACHE = ROOT / ".cache"
 LOOPS = Path(__file__).with_name("node_loops.py")
 CARDS = 8
 HZ_S = 30.0
+ROUNDS = 5
 
 CPU_TIMES_PLAIN = 1.5
 PEAK_MIB = 32.0
 CORE_SHARE = 0.01
 DAY_BYTES = {1: 8_000_000, 10: 1_500_000}
+SUMMARY_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,37 +93,34 @@ def poll(python: Path, words: Sequence[str], driver: Mapping[str, str]) -> dict[
 
 
 def pollers(polls: int, zipapp: Path, driver: Mapping[str, str]) -> list[Line]:
-    """CPU and memory of each, per 1,000 polls."""
+    """CPU and memory of each, per 1,000 polls: the median of some rounds, and the highest peak."""
     plain_python = environment("pynvml", "nvidia-ml-py", "nvidia-nvml-dev")
-    others = {
-        "nvitop, collector": (environment("nvitop", "nvitop"), ["nvitop", str(polls)]),
-        "gpucm, nvml_monitor": (environment("gpucm", "gpucm", "pynvml"), ["gpucm", str(polls)]),
+    count = str(polls)
+    loops: dict[str, tuple[Path, list[str]]] = {
+        "sampler, 1,000 polls of 8 GPUs": (Path(sys.executable), ["sampler", count, str(zipapp)]),
+        "  plain pynvml loop": (plain_python, ["pynvml", count]),
+        "  nvitop, collector": (environment("nvitop", "nvitop"), ["nvitop", count]),
+        "  gpucm, nvml_monitor": (environment("gpucm", "gpucm", "pynvml"), ["gpucm", count]),
     }
-    plain = poll(plain_python, ["pynvml", str(polls)], driver)
-    ours = poll(Path(sys.executable), ["sampler", str(polls), str(zipapp)], driver)
-    results = {name: poll(python, words, driver) for name, (python, words) in others.items()}
-    scale = 1000 / polls
-    least = min(result["cpu_s"] for result in results.values())
-    times = ours["cpu_s"] / plain["cpu_s"]
-    lines = [
-        Line(
-            "sampler, 1,000 polls of 8 GPUs",
-            f"{ours['cpu_s'] * scale:.2f} s CPU",
-            f"{ours['peak_mib']:.1f} MiB",
-            f"<= {PEAK_MIB:.0f} MiB",
-            ours["peak_mib"] <= PEAK_MIB,
-        ),
-        Line("  plain pynvml loop", f"{plain['cpu_s'] * scale:.2f} s CPU", f"{plain['peak_mib']:.1f} MiB"),
-        Line("  times the plain loop", f"{times:.2f}", "", f"<= {CPU_TIMES_PLAIN}", times <= CPU_TIMES_PLAIN),
+    rounds = [
+        {name: poll(python, words, driver) for name, (python, words) in loops.items()} for _ in range(ROUNDS)
     ]
-    for name, result in results.items():
-        lines.append(
-            Line(f"  {name}", f"{result['cpu_s'] * scale:.2f} s CPU", f"{result['peak_mib']:.1f} MiB")
-        )
-    lines.append(
-        Line("  less than both", f"{least / ours['cpu_s']:.1f} times", "", "> 1", ours["cpu_s"] < least)
+    peaks = {name: max(found[name]["peak_mib"] for found in rounds) for name in loops}
+    lines = []
+    for name in loops:
+        cpu_s = statistics.median(found[name]["cpu_s"] for found in rounds) * 1000 / polls
+        lines.append(Line(name, f"{cpu_s:.2f} s CPU", f"{peaks[name]:.1f} MiB"))
+    sampler, plain, *others = loops
+    times = statistics.median(found[sampler]["cpu_s"] / found[plain]["cpu_s"] for found in rounds)
+    less = statistics.median(
+        min(found[name]["cpu_s"] for name in others) / found[sampler]["cpu_s"] for found in rounds
     )
-    return lines
+    ours = replace(lines[0], target=f"<= {PEAK_MIB:.0f} MiB", held=peaks[sampler] <= PEAK_MIB)
+    ratios = [
+        Line("  times the plain loop", f"{times:.2f}", "", f"<= {CPU_TIMES_PLAIN}", times <= CPU_TIMES_PLAIN),
+        Line("  less than both others", f"{less:.1f} times", "", "> 1", less > 1),
+    ]
+    return [ours, *lines[1:], *ratios]
 
 
 def by_the_clock(zipapp: Path, driver: Mapping[str, str], folder: Path) -> Line:
@@ -162,14 +165,40 @@ def _cpu_s(pid: int) -> float:
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def spool_sizes(zipapp: Path) -> list[Line]:
-    """A node-day of eight cards that never rest."""
+def days(zipapp: Path, folder: Path) -> list[Line]:
+    """A job of a day over eight cards that never rest: its spool file, and its summary in the store."""
     lines = []
     for interval, limit in DAY_BYTES.items():
-        size = poll(Path(sys.executable), ["day", str(interval), str(zipapp)], {})["spool_bytes"]
+        outbox = folder / f"outbox-{interval}"
+        poll(Path(sys.executable), ["day", str(interval), str(zipapp), str(outbox)], {})
+        (spool,) = outbox.glob("*.spool")
+        size = spool.stat().st_size
         what = f"spool of a node-day, every {interval} s"
         lines.append(Line(what, f"{size / 1e6:.2f} MB", "", f"<= {limit / 1e6:.1f} MB", size <= limit))
-    return lines
+    size = summary_bytes(outbox, folder)
+    target = f"<= {SUMMARY_BYTES} bytes"
+    return [*lines, Line("summary of that job, as JSON", f"{size} bytes", "", target, size <= SUMMARY_BYTES)]
+
+
+def summary_bytes(outbox: Path, folder: Path) -> int:
+    """The one row that the store keeps of a job's samples for good, with the names of its columns."""
+    store, record = folder / "store.sqlite", folder / "sacct.txt"
+    start = int(time.time()) - 60
+    times = [time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) for at in (start, start, start + 2 * 86_400)]
+    tres = f"cpu=64,gres/gpu={CARDS},node=1"
+    record.write_text(
+        "JobIDRaw|Cluster|State|Submit|Start|End|Elapsed|NNodes|NodeList|AllocTRES\n"
+        f"1|bench|COMPLETED|{'|'.join(times)}|2-00:00:00|1|n1|{tres}\n"
+    )
+    command = [str(Path(sys.executable).with_name("slurm-trace")), "--store", f"sqlite:///{store}", "import"]
+    for words in (["sacct", str(record), "--tz", "UTC"], ["spool", str(outbox)]):
+        subprocess.run([*command, *words], check=True, stdout=subprocess.DEVNULL)
+    with contextlib.closing(sqlite3.connect(store)) as file:
+        file.row_factory = sqlite3.Row
+        (row,) = file.execute("SELECT * FROM job_summary").fetchall()
+    if row["gpus"] != CARDS or row["energy_mj"] is None:
+        raise SystemExit(f"the summary does not hold what was sampled: {dict(row)}")
+    return len(json.dumps(dict(row)))
 
 
 def show(lines: Sequence[Line]) -> bool:
@@ -194,7 +223,7 @@ def main() -> int:
         zipapp = folder / "slurm-trace-node.pyz"
         script = str(ROOT / "prolog_epilog" / "zipapp_node.py")
         subprocess.run([sys.executable, script, str(zipapp)], check=True, stdout=subprocess.DEVNULL)
-        lines = [*pollers(polls, zipapp, driver), by_the_clock(zipapp, driver, folder), *spool_sizes(zipapp)]
+        lines = [*pollers(polls, zipapp, driver), by_the_clock(zipapp, driver, folder), *days(zipapp, folder)]
     return 0 if show(lines) else 1
 
 

@@ -2,7 +2,7 @@
 
 python node_loops.py pynvml|nvitop|gpucm POLLS
 python node_loops.py sampler POLLS ZIPAPP
-python node_loops.py day INTERVAL_S ZIPAPP
+python node_loops.py day INTERVAL_S ZIPAPP OUTBOX
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ def driver_clock() -> Clock:
     return clock
 
 
-def sampler_over(source: Any, clock: Clock, folder: Path, interval_s: float) -> Any:
-    """The sampler as `slurm-trace-node run` makes it, but for its clock."""
+def sampler_over(source: Any, clock: Clock, folder: Path, interval_s: float, outbox: str = "") -> Any:
+    """The sampler as `slurm-trace-node run` makes it, but for its clock; job 1 is about to begin."""
     from slurm_trace.node.config import NodeConfig
     from slurm_trace.node.courier import Courier
     from slurm_trace.node.lease import LeaseReader, read_boot_id
@@ -184,24 +184,37 @@ def sampler_over(source: Any, clock: Clock, folder: Path, interval_s: float) -> 
     from slurm_trace.node.watchdog import Watchdog
 
     config = NodeConfig(
-        directory=str(folder), spool=str(folder / "open"), interval_s=interval_s, part_s=2 * DAY_S
+        directory=str(folder),
+        spool=str(folder / "open"),
+        outbox=outbox,
+        interval_s=interval_s,
+        part_s=2 * DAY_S,
     )
     for path in (config.leases_folder, config.sampler_folder, config.spool_folder, config.outbox_folder):
-        path.mkdir(parents=True)
+        path.mkdir(parents=True, exist_ok=True)
     log = Log(time.monotonic, to_stderr)
     watchdog = Watchdog(config.hang_s)
     probe = Probe(source, watchdog, clock, log, Limits(config.hang_s, config.open_s, config.ring_s))
     courier = Courier(config.spool_folder, config.outbox_folder, log.trouble)
     boot_id = read_boot_id()
-    centiseconds = clock.mono_ns() // 10_000_000
-    uptime = f"{centiseconds // 100}.{centiseconds % 100:02d}"
     gpus = ",".join(map(str, range(CARDS)))
-    (config.leases_folder / f"1.{centiseconds}.lease").write_text(
-        f"version=1\njob_id=1\ncluster=bench\nnode=n1\ngpus={gpus}\nboot_id={boot_id}\nuptime={uptime}\n"
-    )
+    hook(config.leases_folder, "lease", clock, f"cluster=bench\nnode=n1\ngpus={gpus}\n")
     reader = LeaseReader(config.leases_folder)
     sampler = Sampler(Tools(config, probe, clock, log, reader, courier, boot_id))
     return sampler, watchdog, probe, courier, config
+
+
+def hook(leases: Path, kind: str, clock: Clock, lines: str) -> None:
+    """What prolog (`lease`) or epilog (`end`) of job 1 write, by the clock's time."""
+    centiseconds = clock.mono_ns() // 10_000_000
+    uptime = f"{centiseconds // 100}.{centiseconds % 100:02d}"
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    stem = next((path.stem for path in leases.glob("1.*.lease")), f"1.{centiseconds}")
+    target = leases / f"{stem}.{kind}"
+    claim = target.with_name(f".{target.name}")
+    claim.write_text(f"version=1\njob_id=1\n{lines}boot_id={boot_id}\nuptime={uptime}\n")
+    os.utime(claim, ns=(clock.wall_ns(), clock.wall_ns()))
+    claim.rename(target)
 
 
 def loop_sampler(polls: int, zipapp: str) -> None:
@@ -289,8 +302,8 @@ class BusyCards:
         return []
 
 
-def whole_day(interval_s: float, zipapp: str) -> None:
-    """A lease of a day over eight restless cards: how large its spool file gets."""
+def whole_day(interval_s: float, zipapp: str, outbox: str) -> None:
+    """A lease of a day over eight restless cards; its spool file goes to the outbox."""
     sys.path.insert(0, zipapp)
     from slurm_trace.node import sampler as module
 
@@ -298,16 +311,18 @@ def whole_day(interval_s: float, zipapp: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         clock = Clock(None)
         until = clock.mono_ns() + DAY_S * S
-        sampler, _, probe, courier, config = sampler_over(BusyCards(clock), clock, Path(folder), interval_s)
+        source = BusyCards(clock)
+        sampler, _, probe, courier, config = sampler_over(source, clock, Path(folder), interval_s, outbox)
 
         def work() -> dict[str, Any]:
-            while clock.mono_ns() < until:
+            while clock.mono_ns() < until or sampler.leases:
                 sampler.turn()
                 clock.sleep(sampler.pause_s())
+                if clock.mono_ns() >= until and not list(config.leases_folder.glob("*.end")):
+                    hook(config.leases_folder, "end", clock, "exit_code=0\n")
             sampler.shut()
             courier.stop(60)
-            (spool,) = config.outbox_folder.glob("*.spool")
-            return {"spool_bytes": spool.stat().st_size, "polls": probe.polls}
+            return {"polls": probe.polls}
 
         report(work)
 
