@@ -17,6 +17,7 @@ import pandas as pd
 from slurm_trace.accounting.events import Event
 from slurm_trace.analysis.claims import Claim, Claims, Shape
 from slurm_trace.analysis.counting import count_accelerators
+from slurm_trace.analysis.exact import Exact
 from slurm_trace.analysis.rates import Rates
 from slurm_trace.analysis.release import NOTHING, WHY, Releases, releases
 from slurm_trace.analysis.tracking import ALWAYS, Tracking
@@ -86,6 +87,17 @@ class Envelope:
         """Runs that have a bound."""
         has = np.array([c.devices is not None for c in self.claims] or [False])
         return self.release.known & (has[self.code] | ~self.started)
+
+    @property
+    def strictly_bounded(self) -> Bools:
+        """Runs that have a bound when nothing is granted that is not proven."""
+        has = np.array([c.strict is not None for c in self.claims] or [False])
+        return self.release.proven & (has[self.code] | ~self.started)
+
+    def exact(self, rows: Ints, *, strict: bool = False) -> Exact:
+        """The bounds of some runs as a column to compute with; 0 where there is none, so look there first."""
+        rates = [(c.strict_flop_s if strict else c.total_flop_s) or 0 for c in self.claims]
+        return Exact.products(np.maximum(self.release.held_s[rows], 0), rates, self.code[rows])
 
     def bound_flop(self, i: int, kind: Literal["gpu", "cpu"] | None = None) -> int | None:
         """Most operations run i can have done; None if there is no bound."""
