@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from slurm_trace.cli import output, tables
-from slurm_trace.cli.tables import TOP, moment
-from slurm_trace.errors import CheckFailed, UsageProblem
+from slurm_trace.cli.jobs import find_run
+from slurm_trace.cli.tables import TOP
+from slurm_trace.errors import CheckFailed
 
 if TYPE_CHECKING:
     from slurm_trace.assess import Assessment
@@ -170,7 +171,7 @@ def explain(context: click.Context, /, job: str, output_format: str, strict: boo
     JOB is [CLUSTER:]ID[@SUBMIT]; ID is the number that Slurm shows or its raw one.
     """
     found = assessment(context, options)
-    position = find_run(found, job)
+    position = find_run(found.envelope.runs, job)
     entry = next(iter(found.rows([position])))
     terms = [
         {
@@ -192,43 +193,6 @@ def explain(context: click.Context, /, job: str, output_format: str, strict: boo
     else:
         tables.print_explanation(found, entry, ordered, strict=strict)
     tables.warn_of_gaps(found)
-
-
-def find_run(found: Assessment, job: str) -> int:
-    """Position of the run that JOB names.
-
-    Raises:
-        UsageProblem: It names none, or several.
-    """
-    from slurm_trace.accounting.times import parse_moment
-
-    text, _, submit = job.partition("@")
-    cluster, _, job_id = text.rpartition(":")
-    runs = found.envelope.runs
-    when = runs["submit"].fillna(runs["start"])  # some exports lack Submit
-    shown = runs["job_id"].astype(str)
-    hit = shown == job_id
-    if job_id.isdecimal() and len(job_id) < 19:
-        hit |= (runs["job_id_raw"] == int(job_id)).fillna(False)
-        hit |= shown.str.startswith((job_id + "_", job_id + "+"))  # tasks of an array, parts of a het job
-    if cluster:
-        hit &= runs["cluster"].astype(str) == cluster
-    if submit:
-        hit &= (when == parse_moment(submit)).fillna(False)
-    positions = [int(i) for i in hit.to_numpy(dtype=bool).nonzero()[0]]
-    if len(positions) == 1:
-        return positions[0]
-    if not positions:
-        raise UsageProblem(
-            f"no run {output.printable(job)} in the store; JOB is [CLUSTER:]ID[@SUBMIT], see `slurm-trace rank`"
-        )
-    names = [
-        f"{runs['cluster'].iat[i]}:{runs['job_id'].iat[i]}@{moment(when.iat[i])}" for i in positions[:TOP]
-    ]
-    more = f" and {len(positions) - TOP} more" if len(positions) > TOP else ""
-    raise UsageProblem(
-        f"{output.printable(job)} is the name of several runs: {', '.join(names)}{more}; name one of them"
-    )
 
 
 def _save(context: click.Context, found: Assessment) -> None:
