@@ -90,6 +90,42 @@ def test_both_ways_agree(fake: FakeNvml, text: str, moments: list[float]) -> Non
             )
 
 
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=_scenarios(), moments=st.lists(SECONDS, min_size=3, max_size=12, unique=True).map(sorted))
+def test_a_reading_taken_as_a_whole_is_the_one_taken_call_by_call(
+    fake: FakeNvml, text: str, moments: list[float]
+) -> None:
+    fake.end()
+    fake.load(text, at=-1)
+    quick, slow = fake.source(), fake.source()
+    quick.open()
+    slow.open()
+    uuids = [info.uuid for info in quick.devices()]
+    for at in moments:
+        fake.set(at)
+        for uuid in uuids:
+            slow._devices[uuid]._quick = None
+            assert _ask(quick.read, uuid) == _ask(slow.read, uuid)
+    assert quick.faults == slow.faults
+
+
+def test_readings_are_taken_as_a_whole(fake: FakeNvml) -> None:
+    """Or else the property above compares the long way with itself."""
+    fake.load(
+        "gpu H100 GPU-0\ngpu A100 GPU-1\nmig 1 MIG-0 1g.10gb gi=7 ci=0 sms=14 memory=10737418240\n", at=1
+    )
+    source = fake.source()
+    source.open()
+    for at in (2, 3, 4):
+        fake.set(at)
+        for uuid in ("GPU-0", "MIG-0"):
+            source.read(uuid)
+    for uuid in ("GPU-0", "MIG-0"):
+        device = source._devices[uuid]
+        assert device._quick is not None
+        assert device._quick.take({}) is not None
+
+
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=_scenarios(), first=SECONDS, second=SECONDS)
 def test_a_counter_that_was_read_twice_and_did_not_restart_covers_the_truth(
