@@ -17,7 +17,7 @@ from slurm_trace.analysis.capacity import Inventory, capped_flop, total_capacity
 from slurm_trace.analysis.completeness import Completeness
 from slurm_trace.analysis.envelope import Bools, Envelope, Ints
 from slurm_trace.analysis.tracking import Status
-from slurm_trace.analysis.verdicts import INSUFFICIENT, NOT_RULED_OUT, RULED_OUT, VERDICTS, Question
+from slurm_trace.analysis.verdicts import RULED_OUT, VERDICTS, Question, group_verdict
 
 By = Literal["all", "cluster", "account", "user"]
 BY: tuple[By, ...] = ("all", "cluster", "account", "user")
@@ -177,9 +177,12 @@ def groups(
             if below and (with_unnamed is None or with_unnamed >= question.limit_flop):
                 blockers.append(f"{bounds.jobs[unnamed]} runs name no {by}, and may be its own")
         bound = capacity if blockers or total is None else _smaller(total, capacity)
-        verdict = _group_verdict(bound, blockers, question)
+        complete = records.status(clusters)
+        verdict = group_verdict(bound, question, open_reasons=len(blockers), complete=complete)
         fewest_jobs, fewest_users = (None, None) if verdict == RULED_OUT else bounds.fewest(g)
-        strict = _strict_verdict(strict_total, blockers, records.status(clusters), question)
+        strict = group_verdict(
+            strict_total, question, open_reasons=len(blockers), complete=complete, strict=True
+        )
         found.append(
             Group(
                 by=by,
@@ -195,7 +198,7 @@ def groups(
                 verdict_strict=strict,
                 fewest_jobs=fewest_jobs,
                 fewest_users=fewest_users,
-                records_complete=records.status(clusters),
+                records_complete=complete,
                 reasons=tuple(blockers),
             )
         )
@@ -212,18 +215,6 @@ def _smaller(one: int | None, other: int | None) -> int | None:
 
 def _plus(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
-
-
-def _group_verdict(bound: int | None, blockers: Sequence[str], question: Question) -> str:
-    verdict = question.verdict(bound)
-    # A capacity that does not clear the group leaves it where the missing or unbounded runs put it.
-    return INSUFFICIENT if blockers and verdict == NOT_RULED_OUT else verdict
-
-
-def _strict_verdict(bound: int | None, blockers: Sequence[str], complete: Status, question: Question) -> str:
-    if blockers or bound is None or complete != "proven":
-        return INSUFFICIENT
-    return question.verdict(bound)
 
 
 def _gpu_seconds(

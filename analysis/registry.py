@@ -32,6 +32,8 @@ RATE_FILES = (
 RATE_SECTIONS = ("general", "gres", "architectures", "devices", "mig_profiles", "cpu_cores")
 THRESHOLD_FILES = ("thresholds.json",)
 THRESHOLD_SECTIONS = ("thresholds",)
+OBSERVABLE_FILES = ("observables.json", "sources.json")
+OBSERVABLE_SECTIONS = ("observables", "sources")
 
 MAX_OVERLAY_BYTES = 16 << 20
 """A hundred times the built-in registry."""
@@ -60,7 +62,7 @@ def load(names: Iterable[str], sections: Iterable[str], overlay: Path | None) ->
 
 def digest(sections: Sections) -> str:
     """SHA-256 over the canonical JSON of a merged registry."""
-    text = json.dumps(sections, sort_keys=True, separators=(",", ":"), default=_number_text)
+    text = json.dumps(sections, sort_keys=True, separators=(",", ":"), default=number_text)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -70,7 +72,8 @@ def entry_problem(overlay: Path | None, section: str, entry_id: str, fault: str,
     return InputProblem(f"{where}: {section} entry {entry_id!r}: {fault}; {remedy}")
 
 
-def _number_text(value: object) -> str:
+def number_text(value: object) -> str:
+    """A decimal fraction in canonical JSON."""
     if isinstance(value, Decimal):
         return str(value.normalize())
     raise TypeError(f"no canonical form for {type(value).__name__}")

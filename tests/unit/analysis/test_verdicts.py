@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_trace.analysis.verdicts import Question, ceil_ratio, margin_of
+from slurm_trace.analysis.verdicts import Question, ceil_ratio, group_verdict, margin_of
 from slurm_trace.errors import UsageProblem
 
 
 @given(st.integers(1, 10**40), st.fractions(0, 3), st.integers(0, 10**40))
 def test_ruled_out_is_below_with_the_margin(threshold, margin, bound):
-    verdict = Question(threshold, "max_any_op", margin).verdict(bound)
+    verdict = group_verdict(bound, Question(threshold, "max_any_op", margin))
     if verdict == "RULED_OUT":
         assert bound * (1 + margin) < threshold
     else:
@@ -23,12 +23,16 @@ def test_ruled_out_is_below_with_the_margin(threshold, margin, bound):
 def test_the_limit_itself_is_not_below():
     question = Question(105, "max_any_op", Fraction(5, 100))
     assert question.limit_flop == 100
-    assert [question.verdict(b) for b in (99, 100, None)] == ["RULED_OUT", "NOT_RULED_OUT", "INSUFFICIENT"]
+    assert [group_verdict(b, question) for b in (99, 100, None)] == [
+        "RULED_OUT",
+        "NOT_RULED_OUT",
+        "INSUFFICIENT",
+    ]
 
 
 def test_an_estimate_rules_nothing_out():
     question = Question(10**23, "bf16_dense")
-    assert [question.verdict(b) for b in (0, 10**24, None)] == [
+    assert [group_verdict(b, question) for b in (0, 10**24, None)] == [
         "INSUFFICIENT",
         "NOT_RULED_OUT",
         "INSUFFICIENT",

@@ -1,0 +1,288 @@
+"""The rules of one generation, checked as a whole when they are loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from slurm_trace.analysis import registry
+from slurm_trace.analysis.rules.documents import Document, Place, packaged, read
+from slurm_trace.analysis.rules.observables import Feature, Observables
+from slurm_trace.analysis.rules.overlap import can_both_fire
+from slurm_trace.analysis.rules.rule import RULED_OUT, Comparison, Condition, Rule, Subject, When, comparisons
+from slurm_trace.errors import UsageProblem
+
+MOST_ALTERNATIVES = 256
+"""Of one condition; more than a reader can follow, and the check for overlaps takes them in pairs."""
+
+_ORDERED = frozenset({"lt", "le", "gt", "ge"})
+
+
+@dataclass(frozen=True, slots=True)
+class Precedence:
+    """Where several verdicts fire, `first` decides over the others."""
+
+    id: str
+    first: str
+    over: tuple[str, ...]
+    reason: str
+    provenance: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What one generation of rules changed."""
+
+    generation: int
+    evaluator: str
+    revision: str
+    changes: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RuleSet:
+    """Rules of one generation.
+
+    Attributes:
+        rules: All of them; those that give verdicts first, a later one deciding over an earlier one.
+        default: Verdict where no rule gives one.
+        digest: SHA-256 over the canonical JSON of every file, the observables and the sources included.
+    """
+
+    generation: Generation
+    rules: tuple[Rule, ...]
+    precedence: tuple[Precedence, ...]
+    default: str
+    default_reason: str
+    digest: str
+    features: Mapping[str, Feature]
+
+    @classmethod
+    def load(cls, generation: int | None = None, folder: Path | None = None) -> RuleSet:
+        """The built-in rules, with a site's own beside them.
+
+        Args:
+            generation: Which one; None for the current one.
+            folder: Files of the same names as the built-in ones, each with further rules.
+
+        Raises:
+            InputProblem: A file is wrong; the message names it and the line.
+            UsageProblem: There is no such generation.
+        """
+        return _load(generation, folder)
+
+    def of(self, subject: Subject) -> tuple[Rule, ...]:
+        """The rules that speak of a run, or of a group."""
+        return tuple(rule for rule in self.rules if subject in rule.subjects)
+
+
+def generations() -> list[Generation]:
+    """All generations, oldest first."""
+    return [Generation(**one) for one in _index().value["generations"]]
+
+
+def _index() -> Document:
+    return read(packaged("rules").joinpath("index.json"), "slurm-trace/rules-index/1", "files")
+
+
+@cache
+def _load(generation: int | None, folder: Path | None) -> RuleSet:
+    index = _index().value
+    known = {one.generation: one for one in generations()}
+    wanted = index["current"] if generation is None else generation
+    if wanted not in known:
+        raise UsageProblem(f"no generation {wanted} of the rules: there are {', '.join(map(str, known))}")
+    observables = Observables.load()
+    placed: list[tuple[Rule, Place]] = []
+    ordered: list[tuple[Precedence, Place]] = []
+    default: Mapping[str, str] = {}
+    values: list[Any] = [index]
+    for entry in index["files"]:
+        builtin = packaged("rules").joinpath(entry["file"])
+        own = [] if folder is None else [folder / entry["file"]]
+        for file in (builtin, *(path for path in own if path.exists())):
+            if entry["kind"] == "precedence":
+                document = read(file, "slurm-trace/precedence/1", "precedence")
+                ordered += [
+                    (Precedence(**{**one, "over": tuple(one["over"])}), place)
+                    for one, place in zip(document.value["precedence"], document.places, strict=True)
+                ]
+                default = default or document.value["when_none_fires"]
+            else:
+                document = read(file, "slurm-trace/rules/1", "rules")
+                if document.value["kind"] != entry["kind"]:
+                    raise document.whole.problem(
+                        f"kind {document.value['kind']!r} in a file of kind {entry['kind']!r}", near="kind"
+                    )
+                placed += [
+                    (Rule.of(one, entry["kind"]), place)
+                    for one, place in zip(document.value["rules"], document.places, strict=True)
+                ]
+            values.append(document.value)
+    if folder is not None and not any((folder / entry["file"]).exists() for entry in index["files"]):
+        names = ", ".join(entry["file"] for entry in index["files"])
+        raise UsageProblem(f"{folder}: none of {names} is there; name a folder of rule files")
+    _check_ids(placed, ordered)
+    for rule, place in placed:
+        _check_rule(rule, place, observables)
+    for number in known:
+        rules = [(r, p) for r, p in placed if r.in_generation(number)]
+        chosen = _in_order(rules, ordered, observables.features)
+        if number == wanted:
+            found = chosen
+    values.append({"observables": observables.observables, "sources": observables.sources})
+    return RuleSet(
+        generation=known[wanted],
+        rules=tuple(found),
+        precedence=tuple(one for one, _ in ordered),
+        default=default["route"],
+        default_reason=default["reason"],
+        digest=_digest(values),
+        features=observables.features,
+    )
+
+
+def _digest(values: Sequence[Any]) -> str:
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), default=registry.number_text)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _check_ids(placed: Sequence[tuple[Rule, Place]], ordered: Sequence[tuple[Precedence, Place]]) -> None:
+    seen: dict[str, Place] = {}
+    for name, place in [*((r.id, p) for r, p in placed), *((o.id, p) for o, p in ordered)]:
+        if name in seen:
+            raise place.problem(f"id {name!r} stands in {seen[name].name} too", "give it another one", name)
+        seen[name] = place
+    rules = {rule.id: rule for rule, _ in placed}
+    for entry, place in ordered:
+        for name in (entry.first, *entry.over):
+            if name not in rules or not rules[name].decides:
+                raise place.problem(
+                    f"precedence {entry.id!r}: {name!r} is no rule that gives a verdict", near=name
+                )
+
+
+def _check_rule(rule: Rule, place: Place, observables: Observables) -> None:
+    if rule.until is not None and rule.until < rule.since:
+        raise place.problem(f"rule {rule.id!r}: it ends before it begins", near="generations")
+    if (rule.group is not None) != (rule.route == "ATTRIBUTE"):
+        raise place.problem(f"rule {rule.id!r}: ATTRIBUTE, and no other route, names a group", near="route")
+    if _alternatives(rule.when) > MOST_ALTERNATIVES:
+        raise place.problem(
+            f"rule {rule.id!r}: more than {MOST_ALTERNATIVES} alternatives", "split it", "when"
+        )
+    for source in rule.rests_on:
+        if source not in observables.sources:
+            raise place.problem(
+                f"rule {rule.id!r}: no source {source!r} in the registry",
+                "`slurm-trace rules sources` lists them",
+                source,
+            )
+    for comparison in comparisons(rule.when):
+        feature = observables.features.get(comparison.feature)
+        if feature is None:
+            raise place.problem(
+                f"rule {rule.id!r}: no feature {comparison.feature!r} in the registry of observables",
+                "`slurm-trace rules observables` lists them",
+                comparison.feature,
+            )
+        fault = _fault(rule, comparison, feature)
+        if fault:
+            raise place.problem(f"rule {rule.id!r}: {comparison.feature}: {fault}", near=comparison.feature)
+    if rule.route == RULED_OUT and not _is_proven(rule.when, observables.features):
+        raise place.problem(
+            f"rule {rule.id!r}: RULED_OUT without a bound that is below the limit",
+            "make one of the features that prove it (O02.below_limit) a condition at the top of an `all`",
+            "route",
+        )
+
+
+def _fault(rule: Rule, comparison: Comparison, feature: Feature) -> str | None:
+    """What is wrong with one comparison; None if nothing is."""
+    values = comparison.value if isinstance(comparison.value, tuple) else (comparison.value,)
+    if (comparison.op == "in") != isinstance(comparison.value, tuple):
+        return "`in`, and no other operator, takes a list"
+    if feature.kind == "number":
+        if not all(
+            isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) for v in values
+        ):
+            return "it is a number, and compared with something else"
+        if comparison.unit is None:
+            return f"a threshold with no unit; its unit is {feature.unit!r}"
+        if comparison.unit != feature.unit:
+            return f"a threshold in {comparison.unit!r}; its unit is {feature.unit!r}"
+    else:
+        if comparison.op in _ORDERED:
+            return f"{comparison.op!r} orders numbers, and it is none"
+        allowed = (True, False) if feature.kind == "bool" else feature.values
+        wrong = [v for v in values if v not in allowed or isinstance(v, bool) != (feature.kind == "bool")]
+        if wrong:
+            return f"it is never {wrong[0]!r}, but one of {', '.join(map(str, allowed))}"
+        if comparison.unit is not None:
+            return f"unit {comparison.unit!r} of something that has none"
+    if not rule.subjects <= feature.subjects:
+        return f"{' and '.join(sorted(rule.subjects - feature.subjects))} does not have it"
+    if feature.after_verdict and rule.decides:
+        return "it is worked out from verdicts, so that none may rest on it"
+    if not set(feature.sources) & set(rule.rests_on):
+        return f"it comes from {', '.join(feature.sources)}, and `rests_on` names none of them"
+    return None
+
+
+def _alternatives(when: When) -> int:
+    if isinstance(when, Comparison):
+        return 1
+    counts = [_alternatives(part) for part in when.parts]
+    return sum(counts) if when.how == "any" else math.prod(counts)
+
+
+def _is_proven(when: When, features: Mapping[str, Feature]) -> bool:
+    parts = when.parts if isinstance(when, Condition) and when.how == "all" else (when,)
+    return any(
+        isinstance(p, Comparison) and features[p.feature].proof and p.op == "is" and p.value is True
+        for p in parts
+    )
+
+
+def _in_order(
+    placed: Sequence[tuple[Rule, Place]],
+    ordered: Sequence[tuple[Precedence, Place]],
+    features: dict[str, Feature],
+) -> list[Rule]:
+    """Rules of one generation, of those that give verdicts the one that decides last; refused where none does."""
+    rules = {rule.id: rule for rule, _ in placed}
+    deciding = [(rule, place) for rule, place in placed if rule.decides]
+    before: dict[str, set[str]] = {rule.id: set() for rule, _ in deciding}
+    for entry, place in ordered:
+        if entry.first in rules:
+            before[entry.first].update(name for name in entry.over if name in rules)
+        try:
+            TopologicalSorter(before).prepare()
+        except CycleError as error:
+            circle = " before ".join(reversed(error.args[1]))
+            raise place.problem(
+                f"precedence {entry.id!r} closes a circle: {circle}", "take one of them out"
+            ) from error
+    for (one, _), (other, place) in combinations(deciding, 2):
+        if (
+            one.route != other.route
+            and one.subjects & other.subjects
+            and other.id not in before[one.id]
+            and one.id not in before[other.id]
+            and can_both_fire(one.when, other.when, features)
+        ):
+            raise place.problem(
+                f"rule {other.id!r} ({other.route}) and rule {one.id!r} ({one.route}) can both be true",
+                "let one of them decide in precedence.json, or make them exclude each other",
+                other.id,
+            )
+    order = list(TopologicalSorter(before).static_order())
+    return [*(rules[name] for name in order), *(rule for rule, _ in placed if not rule.decides)]
