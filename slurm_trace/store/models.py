@@ -26,7 +26,7 @@ from sqlalchemy.dialects import mysql
 
 from slurm_trace.node.fields import COUNTER_NAMES
 
-REVISIONS: tuple[str, ...] = ("0001", "0002")
+REVISIONS: tuple[str, ...] = ("0001", "0002", "0003", "0004")
 """Every schema revision this code knows, oldest first; the last one is the one it reads and writes."""
 
 LIKE_BYTES: dict[str, Any] = {
@@ -430,6 +430,50 @@ sample_chunk = Table(
     **LIKE_BYTES,
 )
 
+sample_interval = Table(
+    "sample_interval",
+    metadata,
+    _part_of("spool_id", "spool_file"),
+    Column("number", Integer, primary_key=True, autoincrement=False, comment="of the device"),
+    Column("place", Integer, primary_key=True, autoincrement=False),
+    Column("from_ns", BIG, nullable=False, comment="begin of the counter read before, or of the file"),
+    Column("to_ns", BIG, nullable=False, comment="end of the counter read after, or of the file"),
+    Column("sampled_ms", BIG, nullable=False, comment="between samples of the clock, without a gap"),
+    Column("clock_mhz_ms", BIG, nullable=False, comment="sum of the larger clock of two samples x time"),
+    Column("utilization_max_pct", BIG),
+    Column("power_max_mw", BIG),
+    Column("process_max", BIG),
+    **LIKE_BYTES,
+)
+
+ring_busy = Table(
+    "ring_busy",
+    metadata,
+    _part_of("spool_id", "spool_file"),
+    Column("number", Integer, primary_key=True, autoincrement=False, comment="of the device"),
+    Column("place", Integer, primary_key=True, autoincrement=False),
+    Column("from_ms", BIG, nullable=False, comment="the driver's ring buffer has no hole from here"),
+    Column("to_ms", BIG, nullable=False, comment="to here"),
+    Column("busy_ms", BIG, nullable=False, comment="(u + 1) % of each of its samples"),
+    **LIKE_BYTES,
+)
+
+run_cycles = Table(
+    "run_cycles",
+    metadata,
+    _part_of("run_id", "job_run"),
+    _ref("kind_id", "interned", primary_key=True, autoincrement=False),
+    Column("seconds", BIG, nullable=False, comment="summed over its devices, as what follows"),
+    Column("elapsed_kcycles", BIG, nullable=False, comment="of one SM each, in thousands, rounded up"),
+    Column("active_kcycles", BIG, nullable=False),
+    Column("tensor_kcycles", BIG, nullable=False),
+    Column("dmma_kcycles", BIG, nullable=False, comment="where nothing but DMMA moved"),
+    Column("vector_kcycles", BIG, nullable=False),
+    Column("vector_fp_kcycles", BIG, nullable=False, comment="without the integer pipe"),
+    Column("busy_ms", BIG, nullable=False),
+    **LIKE_BYTES,
+)
+
 job_summary = Table(
     "job_summary",
     metadata,
@@ -478,6 +522,51 @@ spool_reject = Table(
     Column("reason", TEXT, nullable=False),
     Column("kept", TEXT, nullable=False, comment="where the file is"),
     Column("resolved_by", BIG, comment="later import that had the file undamaged"),
+    **LIKE_BYTES,
+)
+
+# What a cloud provider charged for. Nothing here belongs to a cluster.
+
+feed_charge = Table(
+    "feed_charge",
+    metadata,
+    _id(),
+    _ref("import_id", "import_log", nullable=False),
+    Column(
+        "digest", DIGEST, nullable=False, unique=True, comment="of its key and its repetition in one import"
+    ),
+    Column("provider", TEXT, nullable=False, comment="empty: not given"),
+    Column("account", TEXT, nullable=False),
+    Column("resource", TEXT, nullable=False, comment="empty: not given"),
+    Column("sku", TEXT, nullable=False),
+    Column("meter", TEXT, comment="a second name of the SKU"),
+    Column("service_category", TEXT),
+    Column("charge_category", TEXT),
+    Column("start", BIG, nullable=False),
+    Column("end", BIG, nullable=False),
+    Column("used_s", BIG, comment="charged time of all instances; NULL: not known, not positive: a credit"),
+    Column("quantity", BIG, comment="instances at a time"),
+    Column("cost", TEXT, comment="decimal, as given"),
+    Column("currency", TEXT),
+    Column("flags", TEXT, nullable=False),
+    Column("line", BIG, nullable=False),
+    Column("raw", BYTES, nullable=False),
+    **LIKE_BYTES,
+)
+
+feed_reject = Table(
+    "feed_reject",
+    metadata,
+    _id(),
+    _ref("import_id", "import_log", nullable=False, index=True),
+    Column("account", TEXT, comment="NULL: whose row it is, is not known"),
+    Column("digest", DIGEST, nullable=False, comment="of the row as received"),
+    Column("repetition", BIG, nullable=False, comment="n-th row of that text in one import"),
+    Column("line", BIG, nullable=False),
+    Column("reason", TEXT, nullable=False),
+    Column("raw", BYTES, nullable=False),
+    Column("resolved_by", BIG, comment="later import of the same input that could read it"),
+    UniqueConstraint("digest", "repetition"),
     **LIKE_BYTES,
 )
 

@@ -8,7 +8,7 @@ node's wall clock.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from slurm_trace.node.devices.base import DeviceInfo
 from slurm_trace.node.fields import COUNTER_NAMES, FIELDS, invalid
-from slurm_trace.node.spool import MS, SAMPLE, Gap
+from slurm_trace.node.spool import MS, RING, SAMPLE, Gap
 from slurm_trace.store.spool_check import COUNTER_HEAD, MAX_PART_S, CheckedSpool, check_chunk
+from slurm_trace.store.spool_intervals import Busy, Interval, Sampled, busy_of, intervals_of
 from slurm_trace.store.spool_values import Damaged
 
 Ints = npt.NDArray[np.int64]
@@ -29,7 +30,8 @@ COUNTER, SAMPLES, POWER = SOURCES = ("counter", "samples", "power")
 _HOUR_MS = 3_600_000
 _NONE = -1
 """Stands for no value; a value is never negative."""
-_FIELDS = ("utilization_pct", "power_mw", "energy_mj", "sm_clock_mhz", "memory_used_bytes")
+_FIELDS = ("utilization_pct", "power_mw", "energy_mj", "sm_clock_mhz", "memory_used_bytes", "process_count")
+_BUSY_RING = f"{RING}utilization_pct"
 _LONGEST_WAY_MS = 60_000
 _LONGEST_WAY_INTERVALS = 10
 _GRAIN_MJ = 1000
@@ -38,7 +40,7 @@ _LAST_MS = 2**53
 _MOST_HOURS = MAX_PART_S // 3600 + 1000
 _MOST_MJ_PER_MS = FIELDS["power_mw"].maximum // 1000
 """A counter that moves faster than the largest power that can be true has begun anew, or was never true."""
-_MONO_AT = 2
+_MONO_AT, _TOOK_AT = 2, 3
 _ENERGY_AT = COUNTER_HEAD + COUNTER_NAMES.index("energy_mj")
 _CLOCK_LIMIT_AT = COUNTER_HEAD + COUNTER_NAMES.index("sm_clock_max_mhz")
 
@@ -70,6 +72,8 @@ class DeviceFigures(Figures):
     energy_last_mj: int | None = None
     sm_clock_max_mhz: int | None = None
     hours: dict[int, Figures] = field(default_factory=dict)
+    intervals: list[Interval] = field(default_factory=list)
+    busy: list[Busy] = field(default_factory=list)
 
 
 def figures_of(checked: CheckedSpool) -> dict[str, DeviceFigures]:
@@ -82,9 +86,11 @@ def figures_of(checked: CheckedSpool) -> dict[str, DeviceFigures]:
     taken = {device.uuid: _Taken() for device in spool.devices}
     for chunk in spool.chunks():
         for series in spool.series(check_chunk(chunk)):
-            # Ring buffers are stored as they are; here it only matters that they can be unpacked.
+            # Other ring buffers are stored as they are; here it only matters that they can be unpacked.
             if chunk.kind == SAMPLE:
                 taken[series.uuid].add(series.columns)
+            elif chunk.kind == _BUSY_RING:
+                taken[series.uuid].windows.append(series.columns)
     return {device.uuid: _figures(checked, device, taken[device.uuid]) for device in spool.devices}
 
 
@@ -93,6 +99,7 @@ class _Taken:
 
     def __init__(self) -> None:
         self._parts: list[Ints] = []
+        self.windows: list[Mapping[str, Any]] = []
         self.invalid = 0
 
     def add(self, columns: Any) -> None:
@@ -137,6 +144,13 @@ def _figures(checked: CheckedSpool, device: DeviceInfo, taken: _Taken) -> Device
     found = DeviceFigures(samples=rows.shape[1], invalid=taken.invalid + checked.invalid[device.uuid])
     _tile(checked, device.uuid, rows, (begin, end), found)
     reads = [row for row in checked.counters if row[0] == checked.numbers[device.uuid]]
+    holes = np.diff(_before(checked.spool.gaps, device.uuid, (begin, end), rows[0]), prepend=0) > 0
+    holes |= np.diff(rows[0], prepend=begin) > _longest_way_ms(checked)
+    _, _, utilization, power, _, clock, _, processes = rows
+    samples = Sampled(rows[0], clock, utilization, power, processes, holes)
+    moments = [(row[_MONO_AT], row[_TOOK_AT]) for row in reads]
+    found.intervals = intervals_of(samples, moments, (checked.from_ns, end * MS))
+    found.busy = busy_of(taken.windows, (begin, end))
     _count_energy(reads, found)
     limits = (device.max_sm_mhz, *(row[_CLOCK_LIMIT_AT] for row in reads))
     found.sm_clock_max_mhz = max((limit for limit in limits if limit is not None), default=None)
@@ -153,10 +167,9 @@ def _tile(checked: CheckedSpool, uuid: str, rows: Ints, span: tuple[int, int], f
     length = np.diff(edges)
     holes = _before(checked.spool.gaps, uuid, span, edges)
     covered = length - np.diff(holes)
-    interval = checked.interval_ms or 0
-    covered[length > max(_LONGEST_WAY_MS, _LONGEST_WAY_INTERVALS * interval)] = 0
+    covered[length > _longest_way_ms(checked)] = 0
     covered[-1] = 0
-    _, offset, utilization, power, energy, clock, memory = rows
+    _, offset, utilization, power, energy, clock, memory, _ = rows
     drawn = np.where(power >= 0, power, 0) * covered
     moved, found.energy_resets = _moved(rows[0], energy)
     pieces = _Pieces(edges[1:] + offset, length)
@@ -189,6 +202,10 @@ def _tile(checked: CheckedSpool, uuid: str, rows: Ints, span: tuple[int, int], f
                 total = int(amounts[mine].sum())
                 into.energy_mj, into.energy_from = total if source == SAMPLES else total // 1000, source
                 break
+
+
+def _longest_way_ms(checked: CheckedSpool) -> int:
+    return max(_LONGEST_WAY_MS, _LONGEST_WAY_INTERVALS * (checked.interval_ms or 0))
 
 
 def _before(gaps: Sequence[Gap], uuid: str, span: tuple[int, int], edges: Ints) -> Ints:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -18,8 +19,10 @@ from slurm_trace.store.models import (
     lease_device,
     lease_event,
     lease_gap,
+    ring_busy,
     rollup_hour,
     sample_chunk,
+    sample_interval,
     spool_file,
 )
 from slurm_trace.store.spool_check import CheckedSpool, LeaseFacts, device_facts
@@ -43,6 +46,10 @@ _HOUR_FIGURES = (
     "covered_ms", "gap_ms", "utilization_ms", "utilization_pct_ms", "utilization_max_pct", "energy_mj", "energy_from",
     "power_max_mw", "memory_used_max_bytes", "sm_clock_top_mhz",
 )  # fmt: skip
+_INTERVAL = (
+    "from_ns", "to_ns", "sampled_ms", "clock_mhz_ms", "utilization_max_pct", "power_max_mw", "process_max",
+)  # fmt: skip
+_BUSY = ("from_ms", "to_ms", "busy_ms")
 _DEVICE_FIGURES = (
     *_HOUR_FIGURES, "samples", "invalid", "energy_resets", "energy_first_mj", "energy_last_mj", "sm_clock_max_mhz",
 )  # fmt: skip
@@ -100,7 +107,7 @@ def _lease(connection: Connection, import_id: int, ids: Ids, cluster_id: int, fa
 
 
 def _devices(connection: Connection, ids: Ids, spool_id: int, prepared: PreparedSpool) -> None:
-    rows, hours = [], []
+    rows, hours, intervals, busy = [], [], [], []
     for device in prepared.checked.spool.devices:
         number = prepared.checked.numbers[device.uuid]
         found = prepared.figures[device.uuid]
@@ -111,10 +118,23 @@ def _devices(connection: Connection, ids: Ids, spool_id: int, prepared: Prepared
             (spool_id, number, hour, *(getattr(part, name) for name in _HOUR_FIGURES))
             for hour, part in found.hours.items()
         ]
+        intervals += _placed(spool_id, number, _INTERVAL, found.intervals)
+        busy += _placed(spool_id, number, _BUSY, found.busy)
     insert_rows(
         connection, lease_device, ("spool_id", "number", "facts_id", *_DEVICE, *_DEVICE_FIGURES), rows
     )
     insert_rows(connection, rollup_hour, ("spool_id", "number", "hour", *_HOUR_FIGURES), hours)
+    insert_rows(connection, sample_interval, ("spool_id", "number", "place", *_INTERVAL), intervals)
+    insert_rows(connection, ring_busy, ("spool_id", "number", "place", *_BUSY), busy)
+
+
+def _placed(
+    spool_id: int, number: int, names: tuple[str, ...], records: Sequence[Any]
+) -> list[tuple[Any, ...]]:
+    return [
+        (spool_id, number, place, *(getattr(one, name) for name in names))
+        for place, one in enumerate(records)
+    ]
 
 
 def _notes(connection: Connection, spool_id: int, checked: CheckedSpool) -> None:

@@ -29,11 +29,12 @@ UNSTABLE = {
     "cluster_id",
     "columns_id",
     "facts_id",
+    "kind_id",
     "joined_in",
 }
 NODE_TABLES = (
     "interned", "lease", "spool_file", "lease_device", "rollup_hour", "counter_read", "lease_gap", "lease_event",
-    "sample_chunk", "job_summary", "disagreement",
+    "sample_chunk", "sample_interval", "ring_busy", "run_cycles", "job_summary", "disagreement",
 )  # fmt: skip
 
 
