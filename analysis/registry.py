@@ -32,6 +32,8 @@ RATE_FILES = (
 RATE_SECTIONS = ("general", "gres", "architectures", "devices", "mig_profiles", "cpu_cores")
 THRESHOLD_FILES = ("thresholds.json",)
 THRESHOLD_SECTIONS = ("thresholds",)
+SKU_FILES = ("provider_skus.json",)
+SKU_SECTIONS = ("provider_skus", "no_compute")
 OBSERVABLE_FILES = ("observables.json", "sources.json")
 OBSERVABLE_SECTIONS = ("observables", "sources")
 

@@ -42,7 +42,12 @@ def rates() -> Rates:
 
 
 def test_every_file_fits_the_schema() -> None:
-    for name in (*registry.RATE_FILES, *registry.THRESHOLD_FILES, *registry.OBSERVABLE_FILES):
+    for name in (
+        *registry.RATE_FILES,
+        *registry.THRESHOLD_FILES,
+        *registry.OBSERVABLE_FILES,
+        *registry.SKU_FILES,
+    ):
         registry.check(json.loads(_text(name)), name)
 
 
@@ -50,7 +55,12 @@ def test_every_file_of_the_folder_is_part_of_a_registry() -> None:
     from importlib.resources import files
 
     present = {f.name for f in files("slurm_trace.schema.registry").iterdir() if f.name.endswith(".json")}
-    assert present == {*registry.RATE_FILES, *registry.THRESHOLD_FILES, *registry.OBSERVABLE_FILES}
+    assert present == {
+        *registry.RATE_FILES,
+        *registry.THRESHOLD_FILES,
+        *registry.OBSERVABLE_FILES,
+        *registry.SKU_FILES,
+    }
 
 
 def test_a_source_that_nobody_can_look_up_is_not_verified(rates: Rates) -> None:
