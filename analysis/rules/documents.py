@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Any
 
 from slurm_trace.errors import InputProblem
@@ -65,18 +64,19 @@ def packaged(folder: str) -> Traversable:
     return files(f"slurm_trace.schema.{folder}")
 
 
-def read(file: Traversable | Path, schema: str, section: str) -> Document:
+def read(file: Traversable, schema: str, section: str, name: str | None = None) -> Document:
     """Read one file.
 
     Args:
         file: The file.
         schema: What its `schema` field has to be.
         section: The list in it whose entries are looked up by line.
+        name: How messages name it; by default as one of the built-in files.
 
     Raises:
         InputProblem: It can't be read, is no JSON, or does not fit its schema; the message names file and line.
     """
-    name = str(file) if isinstance(file, Path) else f"schema/rules/{file.name}"
+    name = name or f"schema/rules/{file.name}"
     try:
         with file.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -22,14 +22,14 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def can_both_fire(one: When, other: When, features: dict[str, Feature]) -> bool:
+def can_both_fire(one: When, other: When, features: Mapping[str, Feature]) -> bool:
     """Some values of the features make both conditions true."""
     return any(
         _possible([*left, *right], features) for left in alternatives(one) for right in alternatives(other)
     )
 
 
-def _possible(all_of: Iterable[Comparison], features: dict[str, Feature]) -> bool:
+def _possible(all_of: Iterable[Comparison], features: Mapping[str, Feature]) -> bool:
     by_feature: dict[str, list[Comparison]] = {}
     for comparison in all_of:
         by_feature.setdefault(comparison.feature, []).append(comparison)

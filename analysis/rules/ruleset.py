@@ -6,9 +6,10 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from importlib.resources.abc import Traversable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ class RuleSet:
             InputProblem: A file is wrong; the message names it and the line.
             UsageProblem: There is no such generation.
         """
-        return _load(generation, folder)
+        return _load(generation, folder) if folder else _builtin(generation)
 
     def of(self, subject: Subject) -> tuple[Rule, ...]:
         """The rules that speak of a run, or of a group."""
@@ -94,60 +95,73 @@ def _index() -> Document:
 
 
 @cache
+def _builtin(generation: int | None) -> RuleSet:
+    return _load(generation, None)
+
+
+@dataclass(slots=True)
+class _Read:
+    """Everything that was read, each entry with the place where it stands."""
+
+    rules: list[tuple[Rule, Place]] = field(default_factory=list)
+    precedence: list[tuple[Precedence, Place]] = field(default_factory=list)
+    default: Mapping[str, str] = field(default_factory=dict)
+    values: list[Any] = field(default_factory=list)
+
+    def add(self, file: Traversable, kind: str, name: str | None) -> None:
+        """Read one file; `name` is how messages name it."""
+        if kind != "precedence":
+            document = read(file, "slurm-trace/rules/1", "rules", name)
+            self.rules += _rules(document, kind)
+        else:
+            document = read(file, "slurm-trace/precedence/1", "precedence", name)
+            self.precedence += [
+                (Precedence(**{**one, "over": tuple(one["over"])}), place)
+                for one, place in zip(document.value["precedence"], document.places, strict=True)
+            ]
+            self.default = (
+                self.default or document.value["when_none_fires"]
+            )  # of the built-in file, read first
+        self.values.append(document.value)
+
+
 def _load(generation: int | None, folder: Path | None) -> RuleSet:
     index = _index().value
     known = {one.generation: one for one in generations()}
     wanted = index["current"] if generation is None else generation
     if wanted not in known:
         raise UsageProblem(f"no generation {wanted} of the rules: there are {', '.join(map(str, known))}")
-    observables = Observables.load()
-    placed: list[tuple[Rule, Place]] = []
-    ordered: list[tuple[Precedence, Place]] = []
-    default: Mapping[str, str] = {}
-    values: list[Any] = [index]
+    names = [entry["file"] for entry in index["files"]]
+    if folder is not None and not any((folder / name).exists() for name in names):
+        raise UsageProblem(f"{folder}: none of {', '.join(names)} is there; name a folder of rule files")
+    found, observables = _Read(values=[index]), Observables.load()
     for entry in index["files"]:
-        builtin = packaged("rules").joinpath(entry["file"])
-        own = [] if folder is None else [folder / entry["file"]]
-        for file in (builtin, *(path for path in own if path.exists())):
-            if entry["kind"] == "precedence":
-                document = read(file, "slurm-trace/precedence/1", "precedence")
-                ordered += [
-                    (Precedence(**{**one, "over": tuple(one["over"])}), place)
-                    for one, place in zip(document.value["precedence"], document.places, strict=True)
-                ]
-                default = default or document.value["when_none_fires"]
-            else:
-                document = read(file, "slurm-trace/rules/1", "rules")
-                if document.value["kind"] != entry["kind"]:
-                    raise document.whole.problem(
-                        f"kind {document.value['kind']!r} in a file of kind {entry['kind']!r}", near="kind"
-                    )
-                placed += [
-                    (Rule.of(one, entry["kind"]), place)
-                    for one, place in zip(document.value["rules"], document.places, strict=True)
-                ]
-            values.append(document.value)
-    if folder is not None and not any((folder / entry["file"]).exists() for entry in index["files"]):
-        names = ", ".join(entry["file"] for entry in index["files"])
-        raise UsageProblem(f"{folder}: none of {names} is there; name a folder of rule files")
-    _check_ids(placed, ordered)
-    for rule, place in placed:
+        found.add(packaged("rules").joinpath(entry["file"]), entry["kind"], None)
+        if folder is not None and (own := folder / entry["file"]).exists():
+            found.add(own, entry["kind"], str(own))
+    _check_ids(found.rules, found.precedence)
+    for rule, place in found.rules:
         _check_rule(rule, place, observables)
-    for number in known:
-        rules = [(r, p) for r, p in placed if r.in_generation(number)]
-        chosen = _in_order(rules, ordered, observables.features)
-        if number == wanted:
-            found = chosen
-    values.append({"observables": observables.observables, "sources": observables.sources})
+    ordered = {number: _in_order(number, found, observables.features) for number in known}
     return RuleSet(
         generation=known[wanted],
-        rules=tuple(found),
-        precedence=tuple(one for one, _ in ordered),
-        default=default["route"],
-        default_reason=default["reason"],
-        digest=_digest(values),
+        rules=tuple(ordered[wanted]),
+        precedence=tuple(one for one, _ in found.precedence),
+        default=found.default["route"],
+        default_reason=found.default["reason"],
+        digest=_digest([*found.values, observables.observables, observables.sources]),
         features=observables.features,
     )
+
+
+def _rules(document: Document, kind: str) -> list[tuple[Rule, Place]]:
+    told = document.value["kind"]
+    if told != kind:
+        raise document.whole.problem(f"kind {told!r} in a file of kind {kind!r}", near="kind")
+    return [
+        (Rule.of(one, kind), place)
+        for one, place in zip(document.value["rules"], document.places, strict=True)
+    ]
 
 
 def _digest(values: Sequence[Any]) -> str:
@@ -252,16 +266,12 @@ def _is_proven(when: When, features: Mapping[str, Feature]) -> bool:
     )
 
 
-def _in_order(
-    placed: Sequence[tuple[Rule, Place]],
-    ordered: Sequence[tuple[Precedence, Place]],
-    features: dict[str, Feature],
-) -> list[Rule]:
+def _in_order(generation: int, found: _Read, features: Mapping[str, Feature]) -> list[Rule]:
     """Rules of one generation, of those that give verdicts the one that decides last; refused where none does."""
-    rules = {rule.id: rule for rule, _ in placed}
-    deciding = [(rule, place) for rule, place in placed if rule.decides]
-    before: dict[str, set[str]] = {rule.id: set() for rule, _ in deciding}
-    for entry, place in ordered:
+    placed = [(rule, place) for rule, place in found.rules if rule.in_generation(generation)]
+    rules = {rule.id: rule for rule, _ in placed if rule.decides}
+    before: dict[str, set[str]] = {name: set() for name in rules}
+    for entry, place in found.precedence:
         if entry.first in rules:
             before[entry.first].update(name for name in entry.over if name in rules)
         try:
@@ -271,7 +281,7 @@ def _in_order(
             raise place.problem(
                 f"precedence {entry.id!r} closes a circle: {circle}", "take one of them out"
             ) from error
-    for (one, _), (other, place) in combinations(deciding, 2):
+    for (one, _), (other, place) in combinations([(r, p) for r, p in placed if r.decides], 2):
         if (
             one.route != other.route
             and one.subjects & other.subjects
@@ -284,5 +294,5 @@ def _in_order(
                 "let one of them decide in precedence.json, or make them exclude each other",
                 other.id,
             )
-    order = list(TopologicalSorter(before).static_order())
+    order = TopologicalSorter(before).static_order()
     return [*(rules[name] for name in order), *(rule for rule, _ in placed if not rule.decides)]
