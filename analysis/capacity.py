@@ -73,7 +73,7 @@ class Inventory:
         return total if inventory else None
 
     def lists_all(self, envelope: Envelope, members: Bools, until: int) -> dict[str, bool]:
-        """By cluster: the inventory knows every node that these runs used, at the time when they did.
+        """By cluster: the inventory knows every node that these runs used when they did, and no record goes beyond it.
 
         Args:
             envelope: The bounds.
@@ -88,16 +88,17 @@ class Inventory:
                 "node_list": runs["node_list"].astype("category").array,
                 "nodes": runs["node_count"].fillna(0).to_numpy(dtype=np.int64),
                 "dated": runs["start"].notna().to_numpy(dtype=bool),
+                "beyond": _beyond(envelope)[members],
                 "since": start,
                 "until": np.where(release.known[members], start + release.held_s[members], until),
             }
         )
         by = frame.groupby(["cluster", "node_list"], observed=True, dropna=False)
-        table = by.agg({"nodes": "max", "dated": "all", "since": "min", "until": "max"})
+        table = by.agg({"nodes": "max", "dated": "all", "beyond": "any", "since": "min", "until": "max"})
         answer: dict[str, bool] = {}
-        for (cluster, node_list), nodes, dated, first, last in table.itertuples():
+        for (cluster, node_list), nodes, dated, beyond, first, last in table.itertuples():
             names = _names(node_list)
-            listed = dated and bool(names) and len(names) >= nodes
+            listed = dated and not beyond and bool(names) and len(names) >= nodes
             answer[cluster] = (
                 answer.get(cluster, True)
                 and listed
@@ -107,6 +108,12 @@ class Inventory:
                 )
             )
         return answer
+
+
+def _beyond(envelope: Envelope) -> Bools:
+    """Runs whose record tells of more than the inventory of their nodes has."""
+    found: Bools = np.array([c.beyond_inventory for c in envelope.claims] or [False])[envelope.code]
+    return found
 
 
 def _names(node_list: object) -> tuple[str, ...]:
@@ -122,7 +129,8 @@ def capped_flop(
     """For each group the most that the nodes of its members can have done while any of the members held them.
 
     Runs that share a node, or overlap in the records, can't have done more together than the node can. None where a
-    member's nodes are not all named, its release is not known, or the inventory does not have one of the nodes.
+    member's nodes are not all named, its release is not known, or the inventory has not all of the nodes and of the
+    accelerators in its record.
 
     Args:
         envelope: The bounds.
@@ -139,6 +147,7 @@ def capped_flop(
     nodes = _NodeIds([_names(text) for text in lists.cat.categories])
     code = lists.cat.codes.to_numpy(dtype=np.int64)
     listed = (code >= 0) & envelope.release.known[rows] & runs["start"].notna().to_numpy(dtype=bool)
+    listed &= ~_beyond(envelope)[rows]
     claimed = np.maximum(runs["node_count"].fillna(0).to_numpy(dtype=np.int64), 1)
     listed[listed] = nodes.size[code[listed]] >= claimed[listed]
     if nodes.size[code[listed]].sum() > MOST_SHARES:

@@ -5,12 +5,13 @@ A claim depends on what a run was given, not on how long it held it: a million r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from slurm_trace.accounting.nodes import expand
 from slurm_trace.analysis.counting import Counted, Named, count_accelerators
+from slurm_trace.analysis.labels import split_mig
 from slurm_trace.analysis.rates import AFTER_REGISTRY, Rates
 from slurm_trace.analysis.tracking import Status, Tracking, weakest
 from slurm_trace.site.profile import NodeGroup, SiteProfile
@@ -74,6 +75,8 @@ class Claim:
         strict: Devices when nothing is granted that is not proven; None if they can't be bounded.
         statuses: gres_recorded, labels_true and confined, each with what stands behind it.
         reasons: Why there are more devices than the record names, or why there is no bound.
+        beyond_inventory: The record or the leases tell of accelerators that the inventory of the nodes does not have,
+            so that it caps nothing.
     """
 
     gpu_count: int | None
@@ -82,6 +85,7 @@ class Claim:
     strict: tuple[Device, ...] | None
     statuses: dict[str, Status] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
+    beyond_inventory: bool = False
 
     def flop_s(self, kind: Literal["gpu", "cpu"]) -> int:
         """Operations a second of one kind of device under the default assumptions."""
@@ -170,6 +174,9 @@ class Claims:
         }
         zero = not counted.tells_gpus and recorded is not None
         own_count = counted.devices if (counted.tells_gpus or zero) and not counted.shares else None
+        beyond = self._beyond_inventory(shape, nodes, counted)
+        if beyond:
+            reasons.append("the inventory of its nodes does not have all accelerators that were recorded or seen")
         try:
             gpus = self._gpus(shape, nodes, counted, zero, reasons)
             devices: tuple[Device, ...] | None = (*gpus, *self._cpus(shape, nodes, counted, reasons))
@@ -190,6 +197,7 @@ class Claims:
             strict=strict,
             statuses=statuses,
             reasons=tuple(dict.fromkeys(reasons)),
+            beyond_inventory=beyond,
         )
 
     def _gpu_lines(self, shape: Shape, nodes: Sequence[_Node], counted: Counted) -> Iterator[Gpus]:
@@ -226,6 +234,26 @@ class Claims:
         if not statuses or None in statuses:
             return "assumed"
         return weakest([s for s in statuses if s is not None])
+
+    def _beyond_inventory(self, shape: Shape, nodes: Sequence[_Node], counted: Counted) -> bool:
+        groups = [g for n in nodes for g in n.known]
+        if not groups or any(g.gpus is None for g in groups):
+            return False  # it caps nothing anyway
+        for named in counted.named:
+            cards = _cards(nodes, lambda group, named=named: self._can_be(named, group))
+            if not cards or (_whole(named) and named.count > cards):
+                return True
+        whole = sum(named.count for named in counted.named if _whole(named))
+        return max(whole, shape.gpus_seen) > _cards(nodes, lambda _: True)
+
+    def _can_be(self, named: Named, group: NodeGroup) -> bool:
+        """The cards of these nodes can be what the record names."""
+        if named.gres != "gpu":
+            return False
+        if named.type is None or group.sku is None:
+            return True
+        label, sku = self._rates.resolve(named.type), self._rates.resolve(None, sku=group.sku)
+        return not set(label.device_ids).isdisjoint(sku.device_ids)
 
     def _gres_recorded(self, counted: Counted, shape: Shape, nodes: Sequence[_Node]) -> Status | None:
         """What stands behind a zero; None if nothing does, so that the count is unknown."""
@@ -447,3 +475,13 @@ class Claims:
 
 def _larger(one: list[Device], other: list[Device]) -> list[Device]:
     return max(one, other, key=lambda devices: sum(d.flop_s for d in devices))
+
+
+def _whole(named: Named) -> bool:
+    """It counts cards, not slices of them."""
+    return named.type is None or split_mig(named.type)[1] is None
+
+
+def _cards(nodes: Sequence[_Node], chosen: Callable[[NodeGroup], bool]) -> int:
+    """The most cards of the chosen groups that these nodes held at once."""
+    return sum(max((g.gpus or 0 for g in n.known if chosen(g)), default=0) for n in nodes)
