@@ -60,10 +60,12 @@ class Host:
         target = Path(errors) if errors.startswith("/") else self.folder / errors
         with target.open("ab") as stderr:
             words = self.words(*more, settings=more_settings)
+            # Other tests' virtual clock, in the same interpreter, is not for this sampler.
+            own = {key: value for key, value in os.environ.items() if not key.startswith("FAKE_NVML")}
             sampler = subprocess.Popen(
                 [sys.executable, "-P", "-m", "slurm_trace.node", "run", *words],
                 stderr=stderr,
-                env={**os.environ, **environment},
+                env={**own, **environment},
             )
         self.samplers.append(sampler)
         pid = self.run_folder / "sampler" / "pid"
