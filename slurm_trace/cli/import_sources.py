@@ -216,8 +216,8 @@ class Input:
 
 
 @contextmanager
-def open_input(path: str) -> Iterator[Input]:
-    """Open a file, or standard input.
+def open_input(path: str, what: str = "an export of sacct") -> Iterator[Input]:
+    """Open a file, or standard input; `what` it should hold is said where it can't be opened.
 
     Raises:
         UsageProblem: There is no such file.
@@ -225,16 +225,14 @@ def open_input(path: str) -> Iterator[Input]:
     """
     if path == "-":
         if sys.stdin.isatty():
-            raise UsageProblem(
-                "standard input is a terminal; pipe an export of sacct into it, or name a file"
-            )
+            raise UsageProblem(f"standard input is a terminal; pipe {what} into it, or name a file")
         yield Input(sys.stdin.buffer, "standard input", whole=0)
         return
     with ExitStack() as stack:
         try:
             stream = stack.enter_context(Path(path).open("rb"))
         except IsADirectoryError as error:
-            raise UsageProblem(f"{path} is a directory; name a file that holds an export of sacct") from error
+            raise UsageProblem(f"{path} is a directory; name a file that holds {what}") from error
         except FileNotFoundError as error:
             raise UsageProblem(f"{path}: no such file; name one, or `-` for standard input") from error
         except (OSError, ValueError) as error:

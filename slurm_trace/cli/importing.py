@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -80,9 +80,9 @@ def sacct(
         if unfit:
             raise UsageProblem(f"{unfit[0]} asks Slurm itself; leave out FILE, or the option")
         request = _file_request(context, file, options)
-        with _progress() as progress:
+        with progress_bar() as progress:
             summary = import_file(context.obj["store"], request, progress)
-    _tell(context, summary, output_format)
+    tell(context, summary, output_format)
 
 
 @click.command()
@@ -107,7 +107,7 @@ def events(context: click.Context, /, file: str | None, output_format: str, **op
             summary = import_event_file(store, _file_request(context, file, options))
     finally:
         store.close()
-    _tell(context, summary, output_format)
+    tell(context, summary, output_format)
 
 
 def _import_live(
@@ -134,7 +134,7 @@ def _import_live(
         raise UsageProblem("the window is empty: --since must lie before --until")
     store = open_store(context.obj["store"], create=True)
     try:
-        with _progress() as progress:
+        with progress_bar() as progress:
             return import_live(store, request, progress)
     finally:
         store.close()
@@ -156,7 +156,7 @@ def _file_request(context: click.Context, file: str, options: dict[str, Any]) ->
         zone=zone,
         delimiter=None if delimiter is None else plain_delimiter(delimiter),
         fields=None if fields is None else tuple(name.strip() for name in fields.split(",")),
-        covers=None if options["covers"] is None else _interval(options["covers"], local),
+        covers=None if options["covers"] is None else interval(options["covers"], local),
         queried_at=None if queried_at is None else parse_moment(queried_at, local),
     )
 
@@ -174,7 +174,8 @@ def _zone(context: click.Context, options: dict[str, Any]) -> tzinfo | None:
     return None if zone is None else parse_zone(zone)
 
 
-def _interval(text: str, zone: tzinfo) -> tuple[int, int]:
+def interval(text: str, zone: tzinfo) -> tuple[int, int]:
+    """The half-open interval of `--covers FROM..TO`."""
     from slurm_trace.accounting.times import parse_moment
 
     from_, dots, to = text.partition("..")
@@ -182,14 +183,14 @@ def _interval(text: str, zone: tzinfo) -> tuple[int, int]:
         raise UsageProblem(
             f"--covers {text[:40]!r} is no interval; write FROM..TO, e.g. 2025-01-01..2025-02-01"
         )
-    interval = parse_moment(from_, zone), parse_moment(to, zone)
-    if interval[0] >= interval[1]:
+    covered = parse_moment(from_, zone), parse_moment(to, zone)
+    if covered[0] >= covered[1]:
         raise UsageProblem(f"--covers {text[:60]!r} is empty: FROM must lie before TO")
-    return interval
+    return covered
 
 
 @contextmanager
-def _progress() -> Iterator[Progress]:
+def progress_bar() -> Iterator[Progress]:
     """A bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda seen, whole: None
@@ -198,7 +199,17 @@ def _progress() -> Iterator[Progress]:
         yield lambda seen, whole: bar.update(max(0, seen * 1000 // whole - bar.pos) if whole else 0)
 
 
-def _tell(context: click.Context, summary: ImportSummary, output_format: str) -> None:
+def tell(
+    context: click.Context, summary: ImportSummary, output_format: str, names: Mapping[str, str] | None = None
+) -> None:
+    """Print the counts of an import, and end with exit code 3 where rows were rejected.
+
+    Args:
+        context: The command's.
+        summary: The counts.
+        output_format: table, json or csv.
+        names: What the table calls the counts that it shows.
+    """
     counts = {
         "read": summary.read,
         "jobs": summary.jobs,
@@ -213,7 +224,8 @@ def _tell(context: click.Context, summary: ImportSummary, output_format: str) ->
     elif output_format == "csv":
         output.print_csv([*counts, "rejected"], [{**counts, "rejected": len(rejected)}])
     else:
-        rows = [(name.replace("_", " "), str(count)) for name, count in counts.items()]
+        shown = {name: name.replace("_", " ") for name in counts} if names is None else names
+        rows = [(shown[name], str(count)) for name, count in counts.items() if name in shown]
         output.print_table(("rows", "count"), [*rows, ("rejected", str(len(rejected)))], right=("count",))
     for warning in summary.warnings:
         output.warn(warning)

@@ -41,6 +41,7 @@ _GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "sacct": ("importing:sacct", "Import accounting records from a file or from sacct itself."),
         "spool": ("import_spool:spool", "Import sealed files of the samplers."),
         "events": ("importing:events", "Import node and TRES events (sacctmgr show event)."),
+        "feed": ("import_feed:feed", "Import a cloud account's billing feed (CSV)."),
     },
     "site": {
         "probe": ("site:probe", "Write a site profile from a live Slurm."),

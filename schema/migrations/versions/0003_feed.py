@@ -44,7 +44,11 @@ def upgrade() -> None:
         _id(),
         _import(),
         Column(
-            "digest", DIGEST, nullable=False, unique=True, comment="of its key and its repetition in one import"
+            "digest",
+            DIGEST,
+            nullable=False,
+            unique=True,
+            comment="of its key and its repetition in one import",
         ),
         Column("provider", TEXT, nullable=False, comment="empty: not given"),
         Column("account", TEXT, nullable=False),
@@ -55,7 +59,9 @@ def upgrade() -> None:
         Column("charge_category", TEXT),
         Column("start", BIG, nullable=False),
         Column("end", BIG, nullable=False),
-        Column("used_s", BIG, comment="charged time of all instances; NULL: not known, not positive: a credit"),
+        Column(
+            "used_s", BIG, comment="charged time of all instances; NULL: not known, not positive: a credit"
+        ),
         Column("quantity", BIG, comment="instances at a time"),
         Column("cost", TEXT, comment="decimal, as given"),
         Column("currency", TEXT),
