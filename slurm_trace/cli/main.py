@@ -21,6 +21,10 @@ _GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "rank": ("ranking:rank", "Rank jobs by their compute bound against a threshold."),
         "groups": ("ranking:groups", "The same question for groups of jobs."),
         "explain": ("ranking:explain", "Every term of one job's bound, and why it is not lower."),
+        "classify": (
+            "classify:classify",
+            "What one job's readings say of its purpose: evidence, never a verdict.",
+        ),
         "report": ("report:report", "Write the audit report as one HTML file."),
         "thresholds": ("registries:thresholds", "Print the registry of compute thresholds."),
         "rates": ("registries:rates", "Print the registry of device rates."),

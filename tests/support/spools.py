@@ -59,6 +59,7 @@ def spool(
     end: float | None = 110,
     devices: Sequence[DeviceInfo] = (card("GPU-0"), card("GPU-1")),
     columns: Mapping[str, Sequence[Sequence[int | None]]] | None = None,
+    chunks: Sequence[ChunkRows] | None = None,
     counters: Sequence[CounterMoment] = (),
     gaps: Sequence[Gap] = (),
     events: Sequence[Event] = (),
@@ -74,6 +75,7 @@ def spool(
     """Write and seal a file; times are seconds after T0. Without `columns` every device has a sample a second.
 
     Args:
+        chunks: Samples cut into several chunks, in place of `columns`.
         opened: Of the lease; `begin` is of this part.
         change: Done to the closed file before it is sealed.
         meta: Rows of its meta table, beside or in place of the usual ones.
@@ -94,14 +96,16 @@ def spool(
          "interval_ms": 1000, "version": "0.1", "attribution": attribution, **begun},
         list(devices),
     )  # fmt: skip
-    if columns is None and end is not None:
+    if chunks is None and columns is None and end is not None:
         usual = samples(
             range(int(begin) + 1, int(end) + 2), utilization_pct=50, power_mw=300_000, sm_clock_mhz=1900
         )
         columns = {device.uuid: usual for device in devices}
     span = (round((UP_S + begin) * S), round((UP_S + (begin if end is None else end)) * S))
+    if chunks is None:
+        chunks = [ChunkRows(SAMPLE, *span, columns)] if columns else []
     batch = Batch(
-        chunks=[ChunkRows(SAMPLE, *span, columns)] if columns else [],
+        chunks=list(chunks),
         counters=list(counters),
         gaps=list(gaps),
         events=list(events),

@@ -34,6 +34,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "site.profile",
     ),
     "assess": ("errors", "version", "schema", "accounting", "site", "store", "analysis"),
+    "classify": ("errors", "version", "schema", "accounting", "node", "store", "analysis"),
     "cli": (
         "errors",
         "version",
@@ -44,6 +45,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "store",
         "analysis",
         "assess",
+        "classify",
         "examples",
     ),
 }
