@@ -175,6 +175,12 @@ def _unit_hz(device: DeviceRate, clock_allowance: Fraction) -> Fraction | None:
     return implied * _TERA * clock_allowance if implied else None
 
 
+def clock_hz(device: DeviceRate, clock_allowance: Fraction) -> Fraction | None:
+    """The highest clock that a device's ceiling rests on; None if nothing tells, or its units are not known."""
+    unit_hz = _unit_hz(device, clock_allowance)
+    return None if unit_hz is None or device.units is None else unit_hz / device.units
+
+
 def _from_pipes(device: DeviceRate, basis: str, clock_allowance: Fraction) -> Fraction:
     unit_hz = _unit_hz(device, clock_allowance)
     if device.architecture is None or unit_hz is None:

@@ -6,7 +6,7 @@ A claim depends on what a run was given, not on how long it held it: a million r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from slurm_trace.accounting.nodes import expand
@@ -39,7 +39,11 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """`count` equal devices, each with at most `ceiling_flop_s` operations a second."""
+    """`count` equal devices, each with at most `ceiling_flop_s` operations a second.
+
+    Attributes:
+        own: GPUs that the record itself names, and the run is held to.
+    """
 
     kind: Literal["gpu", "cpu"]
     device: str
@@ -48,6 +52,7 @@ class Device:
     ceiling_flop_s: int
     source: str
     node: str | None = None
+    own: bool = False
 
     @property
     def flop_s(self) -> int:
@@ -176,7 +181,9 @@ class Claims:
         own_count = counted.devices if (counted.tells_gpus or zero) and not counted.shares else None
         beyond = self._beyond_inventory(shape, nodes, counted)
         if beyond:
-            reasons.append("the inventory of its nodes does not have all accelerators that were recorded or seen")
+            reasons.append(
+                "the inventory of its nodes does not have all accelerators that were recorded or seen"
+            )
         try:
             gpus = self._gpus(shape, nodes, counted, zero, reasons)
             devices: tuple[Device, ...] | None = (*gpus, *self._cpus(shape, nodes, counted, reasons))
@@ -296,6 +303,8 @@ class Claims:
                 else "the record does not tell how many GPUs there were: every GPU its nodes could hold counts"
             )
             own = _larger(self._whole_nodes(shape, nodes), own)
+        elif not seen:
+            own = _held_to(own, counted)
         return [*own, *beside]
 
     def _own(self, shape: Shape, nodes: Sequence[_Node], counted: Counted) -> list[Device]:
@@ -389,10 +398,13 @@ class Claims:
             gpus = sum(n.count for n in counted.named if n.gres == "gpu")
             count = gpus + counted.shares
             own = [self._any_card(shape, "gpu", count)] if count else []
-        if shape.gpus_seen > sum(d.count for d in own):
+        more = shape.gpus_seen > sum(d.count for d in own)
+        if more:
             own = _larger([self._any_card(shape, "gpu", shape.gpus_seen)], own)
         if not held or not counted.tells_gpus:
             own = _larger(self._whole_nodes(shape, nodes, proven_only=True), own)
+        elif not more:
+            own = _held_to(own, counted)
         return [*own, *beside]
 
     def _any_card(self, shape: Shape, gres: str, count: int) -> Device:
@@ -471,6 +483,11 @@ class Claims:
         if any(core.device == AFTER_REGISTRY for core in (*own, *cores)):
             raise _Open("cores of an unknown model, after the date up to which the registry is complete")
         return cores
+
+
+def _held_to(own: list[Device], counted: Counted) -> list[Device]:
+    """Marks whole GPUs (or MIG slices) of the record itself; a share of a card is no card of its own."""
+    return own if counted.shares else [replace(device, own=True) for device in own]
 
 
 def _larger(one: list[Device], other: list[Device]) -> list[Device]:

@@ -1,13 +1,14 @@
-"""The one-sided envelope at the rung `allocation`: held time x ceiling of every device a run could use.
+"""The one-sided envelope: held time x ceiling of every device a run could use, less what telemetry proves.
 
-Exact by construction: a run's bound is `held_s` (whole seconds) times its claim's operations a second (an integer
-of any size), so that a verdict is one comparison of whole seconds, and a group's sum is a sum of seconds per claim.
+Exact by construction: at the rung `allocation` a run's bound is `held_s` (whole seconds) times its claim's operations
+a second (an integer of any size), so that a verdict is one comparison of whole seconds. A lower rung takes whole
+operations away from that (see `ladder`); every figure here has them taken away already.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,9 +16,20 @@ import numpy.typing as npt
 import pandas as pd
 
 from slurm_trace.accounting.events import Event
-from slurm_trace.analysis.claims import Claim, Claims, Shape
+from slurm_trace.analysis.claims import Claim, Claims, Device, Shape
 from slurm_trace.analysis.counting import count_accelerators
 from slurm_trace.analysis.exact import Exact
+from slurm_trace.analysis.ladder import (
+    NOT_LOWER,
+    Cards,
+    Ladder,
+    Refused,
+    Rung,
+    Telemetry,
+    ladder,
+    measurable,
+)
+from slurm_trace.analysis.measured import Kind, Stretch
 from slurm_trace.analysis.rates import Rates
 from slurm_trace.analysis.release import NOTHING, WHY, Releases, releases
 from slurm_trace.analysis.tracking import ALWAYS, Tracking
@@ -26,14 +38,19 @@ from slurm_trace.site.profile import SiteProfile
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-RUNG = "allocation"
+COUNTED = "counters of its driver"
 
 _SECONDS_END = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One product of the sum: `count` devices x `ceiling_flop_s` x `seconds`."""
+    """One part of the sum: `count` devices x `ceiling_flop_s` x `seconds`, or what a lower rung gives in its place.
+
+    Attributes:
+        gpu: Its UUID where leases tell, else what the record calls it.
+        measured_flop: Operations by a rung below `allocation`.
+    """
 
     node: str | None
     gpu: str | None
@@ -45,10 +62,14 @@ class Term:
     seconds: int
     ceiling_flop_s: int
     source: str
+    rung: Rung = "allocation"
+    measured_flop: int | None = None
 
     @property
     def flop(self) -> int:
         """Operations in this term."""
+        if self.measured_flop is not None:
+            return self.measured_flop
         return self.count * self.ceiling_flop_s * self.seconds
 
 
@@ -62,6 +83,7 @@ class Envelope:
         claims: The distinct claims.
         code: Index into `claims`.
         basis: What counts as an operation.
+        ladder: What telemetry takes away; None at the rung `allocation`.
     """
 
     runs: pd.DataFrame
@@ -69,6 +91,7 @@ class Envelope:
     claims: tuple[Claim, ...]
     code: Ints
     basis: str
+    ladder: Ladder | None = None
 
     def __len__(self) -> int:
         return len(self.code)
@@ -97,7 +120,51 @@ class Envelope:
     def exact(self, rows: Ints, *, strict: bool = False) -> Exact:
         """The bounds of some runs as a column to compute with; 0 where there is none, so look there first."""
         rates = [(c.strict_flop_s if strict else c.total_flop_s) or 0 for c in self.claims]
-        return Exact.products(np.maximum(self.release.held_s[rows], 0), rates, self.code[rows])
+        whole = Exact.products(np.maximum(self.release.held_s[rows], 0), rates, self.code[rows])
+        saved = self._saved(strict=strict)
+        return whole if saved is None else whole + saved.take(rows).negated()
+
+    def _saved(self, *, strict: bool) -> Exact | None:
+        """What telemetry takes away from every bound; None: nothing from any."""
+        if self.ladder is None:
+            return None
+        return self.ladder.saved_strict if strict else self.ladder.saved
+
+    def _saved_by(self, i: int, *, strict: bool = False) -> int:
+        saved = self._saved(strict=strict)
+        return 0 if saved is None else saved[i]
+
+    def rung(self, i: int) -> Rung:
+        """The lowest rung that the bound of run i makes use of: the one that it needs the most trust for."""
+        return "allocation" if self.ladder is None else self.ladder.lowest(i)
+
+    def coverage(self, i: int) -> float | None:
+        """Share of the GPU seconds held by run i that have samples, rounded down; None without a lease that tells."""
+        gpus: Any = self.runs["lease_gpus"].iat[i]
+        covered_ms: Any = self.runs["lease_covered_ms"].iat[i]
+        held_s = int(self.release.held_s[i])
+        if pd.isna(gpus) or pd.isna(covered_ms) or int(gpus) < 1 or held_s < 1:
+            return None
+        count = max(int(gpus), self.claim(i).gpu_count or 0)
+        return min(1.0, int(covered_ms) // count / (1000 * held_s))
+
+    def refusals(self, i: int) -> list[str]:
+        """Why the telemetry of run i does not lower its bound further: GPU seconds and the reason, the most first."""
+        return [
+            f"telemetry of {seconds} GPU seconds lowers nothing: {why.reason}"
+            for seconds, why in self._refused(i)
+        ]
+
+    def larger_card(self, i: int) -> bool:
+        """Whether a driver names a larger card than the record of run i stands for."""
+        return any(why.larger for _, why in self._refused(i))
+
+    def _refused(self, i: int) -> list[tuple[int, Refused]]:
+        if self.ladder is None:
+            return []
+        own = measurable(self.claim(i))
+        found = self.ladder.refused(i, own.ceiling_flop_s if own else None)
+        return sorted(found, key=lambda one: -one[0])
 
     def bound_flop(self, i: int, kind: Literal["gpu", "cpu"] | None = None) -> int | None:
         """Most operations run i can have done; None if there is no bound."""
@@ -107,7 +174,8 @@ class Envelope:
             return None
         claim = self.claim(i)
         rate = claim.total_flop_s if kind is None else (None if claim.devices is None else claim.flop_s(kind))
-        return None if rate is None else int(self.release.held_s[i]) * rate
+        saved = 0 if kind == "cpu" else self._saved_by(i)
+        return None if rate is None else int(self.release.held_s[i]) * rate - saved
 
     def strict_flop(self, i: int) -> int | None:
         """The same when nothing is granted that is not proven; None if there is no bound then."""
@@ -116,7 +184,7 @@ class Envelope:
         rate = self.claim(i).strict_flop_s
         if rate is None or not self.release.proven[i]:
             return None
-        return int(self.release.held_s[i]) * rate
+        return int(self.release.held_s[i]) * rate - self._saved_by(i, strict=True)
 
     def below(self, limit_flop: int, *, strict: bool = False) -> Bools:
         """Runs whose bound is less than the limit. False says nothing: the bound may be higher or missing."""
@@ -125,6 +193,9 @@ class Envelope:
         )
         known = self.release.proven if strict else self.release.known
         found: Bools = known & (self.release.held_s <= longest)
+        if self.ladder is not None:
+            measured = np.flatnonzero(known & self.ladder.lowered(strict=strict) & ~found)
+            found[measured] = self.exact(measured, strict=strict).below(Exact.of([max(limit_flop, 0)]))
         return found
 
     def magnitude(self, rows: Ints | None = None) -> npt.NDArray[np.float64]:
@@ -135,9 +206,13 @@ class Envelope:
         held, bounded = self.release.held_s[chosen], self.bounded[chosen]
         found: npt.NDArray[np.float64] = np.where(bounded, 0.0, np.inf)
         np.multiply(rate, held, out=found, where=bounded & (held > 0))
+        if self.ladder is not None:
+            lowered = np.flatnonzero(self.ladder.lowered()[chosen] & bounded)
+            at = lowered if rows is None else rows[lowered]
+            found[lowered] = self.exact(at).floats()
         return found
 
-    def usage_s(self, since: int | None, until: int | None) -> Ints:
+    def usage_s(self, since: int | Ints | None, until: int | Ints | None) -> Ints:
         """Seconds that each run ran in [since, until), so that months add up to their year; -1 where not given.
 
         A run without a start counts whole.
@@ -149,33 +224,89 @@ class Envelope:
         clipped: Ints = np.where(start.notna() & (run_s >= 0), np.maximum(last - first, 0), run_s)
         return clipped
 
-    def terms(self, i: int, *, strict: bool = False) -> Iterator[Term]:
-        """The products whose sum is the bound of run i (nothing, if it has no bound)."""
+    def terms(self, i: int, *, strict: bool = False, stretches: Sequence[Stretch] = ()) -> Iterator[Term]:
+        """The parts whose sum is the bound of run i (nothing, if it has no bound).
+
+        Args:
+            i: Position of the run.
+            strict: Of the bound when nothing is granted that is not proven.
+            stretches: What telemetry proves of it, stretch by stretch; needed where it lowers the bound.
+        """
         claim = self.claim(i)
         devices = claim.strict if strict else claim.devices
         known = self.release.proven[i] if strict else self.release.known[i]
         if devices is None or not known or self.release.why[i] == NOTHING:
             return
+        measured = measurable(claim, strict=strict) if self._saved_by(i, strict=strict) else None
+        for device in devices:
+            if self.ladder is not None and device is measured:
+                used = self.ladder.used(i, strict=strict)
+                yield from self._measured(i, device, stretches, used, self.ladder.cards)
+            else:
+                for first, last, why in self._times(i):
+                    yield self._term(i, device, first, last, f"{device.source}; {why}")
+
+    def _times(self, i: int) -> list[tuple[int, int, str]]:
+        """Seconds from the start for which the run was held by its record, and those that were added."""
+        recorded, held = int(self.release.recorded_s[i]), int(self.release.held_s[i])
+        times = [(0, recorded, WHY[0] if held > recorded else WHY[self.release.why[i]])]
+        if held > recorded:
+            times.append((recorded, held, WHY[self.release.why[i]]))
+        return times
+
+    def _term(
+        self, i: int, device: Device, first: int, last: int, source: str, count: int | None = None
+    ) -> Term:
         start: Any = self.runs["start"].iat[i]
         begin = None if pd.isna(start) else int(start)
-        recorded, held = int(self.release.recorded_s[i]), int(self.release.held_s[i])
-        stretches = [(0, recorded, WHY[0] if held > recorded else WHY[self.release.why[i]])]
-        if held > recorded:
-            stretches.append((recorded, held, WHY[self.release.why[i]]))
-        for device in devices:
-            for first, last, why in stretches:
-                yield Term(
-                    node=device.node,
-                    gpu=device.label or (device.device if device.kind == "gpu" else None),
-                    kind=device.kind,
-                    device=device.device,
-                    count=device.count,
-                    from_=None if begin is None else begin + first,
-                    to=None if begin is None else begin + last,
-                    seconds=last - first,
-                    ceiling_flop_s=device.ceiling_flop_s,
-                    source=f"{device.source}; {why}",
-                )
+        return Term(
+            node=device.node,
+            gpu=device.label or (device.device if device.kind == "gpu" else None),
+            kind=device.kind,
+            device=device.device,
+            count=device.count if count is None else count,
+            from_=None if begin is None else begin + first,
+            to=None if begin is None else begin + last,
+            seconds=last - first,
+            ceiling_flop_s=device.ceiling_flop_s,
+            source=source,
+        )
+
+    def _measured(
+        self, i: int, device: Device, stretches: Sequence[Stretch], used: set[Kind], cards: Cards
+    ) -> Iterator[Term]:
+        """Each GPU of the leases from the start to the release: what is proven, and `allocation` in between."""
+        at: Any = self.runs["start"].iat[i]
+        start, held = int(at), int(self.release.held_s[i])
+        by_gpu: dict[tuple[str, str], list[Stretch]] = {}
+        for one in stretches:
+            by_gpu.setdefault((one.node, one.uuid), []).append(one)
+        for (node, uuid), mine in by_gpu.items():
+            reached, gap = 0, "before its counters were read"
+            for one in mine:
+                first, last = one.from_s - start, one.to_s - start
+                if first > reached:
+                    yield self._of_gpu(i, device, node, uuid, reached, first, gap)
+                price = cards.price(one.kind, device.ceiling_flop_s)
+                if isinstance(price, Refused):
+                    yield self._of_gpu(i, device, node, uuid, first, last, price.reason)
+                elif one.kind not in used:
+                    yield self._of_gpu(i, device, node, uuid, first, last, NOT_LOWER)
+                else:
+                    flop = price.flop(one)
+                    term = self._of_gpu(i, device, node, uuid, first, last, one.kind.reason or COUNTED)
+                    a_second = -(-flop // (last - first))
+                    yield replace(term, rung=price.rung, measured_flop=flop, ceiling_flop_s=a_second)
+                reached, gap = last, "its counters were not read"
+            if held > reached:
+                yield self._of_gpu(i, device, node, uuid, reached, held, "after its counters were last read")
+        if device.count > len(by_gpu):
+            count = device.count - len(by_gpu)
+            yield self._term(i, device, 0, held, f"{device.source}; nothing was read of it", count)
+
+    def _of_gpu(self, i: int, device: Device, node: str, uuid: str, first: int, last: int, why: str) -> Term:
+        term = self._term(i, device, first, last, f"{device.source}; {why}", 1)
+        return replace(term, node=node, gpu=uuid)
 
     def _per_claim(self, value: Callable[[Claim], float], dtype: type) -> npt.NDArray[Any]:
         table: npt.NDArray[Any] = np.array([value(c) for c in self.claims] or [0], dtype=dtype)
@@ -198,6 +329,8 @@ def envelope(
     events: Sequence[Event] = (),
     as_of: int,
     basis: str,
+    trust: Rung = "allocation",
+    telemetry: Telemetry | None = None,
 ) -> Envelope:
     """Bound every run.
 
@@ -209,6 +342,8 @@ def envelope(
         events: Node and TRES events.
         as_of: Epoch up to which the records speak.
         basis: What counts as an operation (`rates.BASES`).
+        trust: The lowest rung to go down to.
+        telemetry: What the nodes' counters prove; needed below `allocation`.
     """
     release = releases(runs, site, events, as_of)
     tracking = Tracking(site, events, _first_gpu_start(runs, allocations, rates), rates.inert_gres)
@@ -225,7 +360,12 @@ def envelope(
         book.claim(_shape(table, allocations, int(i), int(since[i]), int(until[i]))) for i in firsts
     )
     none = np.array([c.gpu_count == 0 for c in claims] or [False])[code]
-    return Envelope(runs, release.without_gpus(none), claims, code, basis)
+    release = release.without_gpus(none)
+    rungs = None
+    if telemetry is not None and trust != "allocation":
+        cards = Cards(rates, basis, trust)
+        rungs = ladder(telemetry, runs, release.held_s, claims, code, release.known, cards)
+    return Envelope(runs, release, claims, code, basis, rungs)
 
 
 def _shape(

@@ -84,25 +84,37 @@ class Exact:
         """Sums of all values up to each."""
         return _carried(np.cumsum(self.digits, axis=1))
 
-    def below(self, limit: int) -> Bools:
-        """Which values are less than the limit."""
-        return self.compared(limit) < 0
-
-    def compared(self, limit: int) -> npt.NDArray[np.int8]:
-        """-1, 0 or 1 for each value: less than the limit (at least 0), equal, or more."""
-        other = Exact.of([limit]).digits[:, 0]
-        found = np.zeros(len(self), dtype=np.int8)
+    def below(self, other: Exact) -> Bools:
+        """Which values are less than the other's, a column of one value standing for a limit (none below 0)."""
+        found = np.zeros(np.broadcast_shapes((len(self),), (len(other),)), dtype=bool)
         for k in range(
-            max(len(other), len(self.digits))
-        ):  # the highest digit that differs decides, so it comes last
+            max(len(self.digits), len(other.digits))
+        ):  # the highest that differs comes last and decides
             mine = self.digits[k] if k < len(self.digits) else 0
-            theirs = other[k] if k < len(other) else 0
-            found = np.where(mine == theirs, found, np.where(mine < theirs, -1, 1)).astype(np.int8)
+            theirs = other.digits[k] if k < len(other.digits) else 0
+            found = np.where(mine == theirs, found, mine < theirs)
         return found
 
-    def keys(self) -> list[Ints]:
-        """Keys of `numpy.lexsort` that order the values from small to large."""
-        return list(self.digits)
+    def largest(self, codes: Ints, groups: int) -> Ints:
+        """Where the largest value of each group stands first; -1 for a group without one.
+
+        Args:
+            codes: Group of each value, in ascending order.
+            groups: Number of groups.
+        """
+        where = np.full(groups, -1, dtype=np.int64)
+        if not len(self):
+            return where
+        starts = np.flatnonzero(np.diff(codes, prepend=-1))
+        size = np.diff(starts, append=len(codes))
+        running = np.ones(len(codes), dtype=bool)
+        lowest = np.iinfo(np.int64).min
+        for digit in self.digits[::-1]:
+            left = np.where(running, digit, lowest)
+            running &= left == np.repeat(np.maximum.reduceat(left, starts), size)
+        at = np.flatnonzero(running)[::-1]
+        where[codes[at]] = at
+        return where
 
     def floats(self) -> npt.NDArray[np.float64]:
         """The values as floats, for pictures and orders of size."""

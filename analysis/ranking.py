@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from slurm_trace.analysis.envelope import RUNG, Bools, Envelope, Ints
+from slurm_trace.analysis.envelope import Bools, Envelope, Ints
 from slurm_trace.analysis.release import KILLED, LIMIT, NODE_LOST, OPEN, WHY
 from slurm_trace.analysis.tracking import Status
 from slurm_trace.analysis.verdicts import INSUFFICIENT, VERDICTS, Question, assumptions, verdicts
@@ -106,21 +106,27 @@ def rows(
                 "bound_flop": bound,
                 "bound_flop_strict": envelope.strict_flop(i),
                 "ratio": question.ratio(bound),
-                "rung": RUNG,
+                "rung": envelope.rung(i),
                 "verdict": VERDICTS[verdict[i]],
                 "verdict_strict": VERDICTS[strict[i]],
                 "assumptions": rests_on(*key, first_of.setdefault(key, i)),
-                "coverage": None,
-                "flags": [*(texts["flags"][n] or "").split(), *(["runaway"] if release.runaway[i] else [])],
+                "coverage": envelope.coverage(i),
+                "flags": flags(envelope, i, texts["flags"][n]),
                 "reasons": reasons(envelope, i),
             }
 
 
+def flags(envelope: Envelope, i: int, recorded: str | None) -> list[str]:
+    """What is odd about run i: noted when it was stored, and found by comparing."""
+    found = [("runaway", envelope.release.runaway[i]), ("lease_card_larger", envelope.larger_card(i))]
+    return [*(recorded or "").split(), *(flag for flag, holds in found if holds)]
+
+
 def reasons(envelope: Envelope, i: int) -> list[str]:
-    """Why the bound of run i is larger than run time times its own devices, or why there is none."""
+    """Why the bound of run i is larger than run time times its own devices, or why there is none, or none lower."""
     why = int(envelope.release.why[i])
     found = [f"release: {WHY[why]}"] if why in (KILLED, NODE_LOST, LIMIT, OPEN) else []
-    return [*found, *envelope.claim(i).reasons]
+    return [*found, *envelope.claim(i).reasons, *envelope.refusals(i)]
 
 
 def _text(value: object) -> str | None:

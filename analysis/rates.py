@@ -57,6 +57,7 @@ class Rates:
         digest: SHA-256 over the canonical JSON of all entries, the overlay's included.
         complete_through: Epoch second up to which no faster device is missing (end of that day, UTC).
         inert_gres: Names of generic resources that compute nothing.
+        clock_allowance: Factor on a datasheet clock where no maximum clock is known.
         max_gpus_per_node: The most GPUs one node is taken to hold.
         max_cores_per_node: The most CPU cores one node is taken to hold.
         devices: All devices by id.
@@ -79,7 +80,7 @@ class Rates:
         self.inert_gres = frozenset(name for name, e in sections["gres"].items() if e["kind"] == "none")
         self.max_gpus_per_node: int = general["max_gpus_per_node"]
         self.max_cores_per_node: int = general["max_cores_per_node"]
-        self._allowance = Fraction(general["clock_allowance"])
+        self.clock_allowance = Fraction(general["clock_allowance"])
         self.devices = read_devices(sections, overlay)
         self._mig = read_mig_tables(sections, self.devices, overlay)
         self.cpu_cores = read_cpu_cores(sections, overlay)
@@ -121,7 +122,7 @@ class Rates:
         key = (device_id, basis)
         if key not in self._ceilings:
             device = self.devices[device_id]
-            own = own_ceiling(device, basis, self._allowance)
+            own = own_ceiling(device, basis, self.clock_allowance)
             other = self._ceiling(device.bounded_by, basis) if device.bounded_by else Fraction(0)
             self._ceilings[key] = max(own, other)
         return self._ceilings[key]
@@ -241,6 +242,10 @@ class Rates:
         if gres is None or gres["kind"] == "none":
             return tuple(self.devices)
         return tuple(i for i, d in self.devices.items() if d.kind == gres["kind"]) or tuple(self.devices)
+
+    def knows_card(self, name: str) -> bool:
+        """Whether some card is called so by its driver (a MIG slice: whether its card is)."""
+        return bool(self._by_sku(name))
 
     # CPU cores
 

@@ -16,6 +16,7 @@ from slurm_trace.analysis.capacity import Inventory
 from slurm_trace.analysis.completeness import Coverage, completeness
 from slurm_trace.analysis.envelope import Bools, Envelope, envelope
 from slurm_trace.analysis.groups import By, Group, Records, groups
+from slurm_trace.analysis.ladder import Rung, Telemetry
 from slurm_trace.analysis.ranking import ranked, rows, touching
 from slurm_trace.analysis.rates import Rates
 from slurm_trace.analysis.thresholds import Threshold, Thresholds
@@ -31,10 +32,9 @@ from slurm_trace.store.load import (
     load_imports,
     load_runs,
 )
+from slurm_trace.store.telemetry import load_cycles
 from slurm_trace.store.verdicts import StoredVerdict
 from slurm_trace.version import EVALUATOR_VERSION, VERSION
-
-TRUST = "allocation"
 
 ACCOUNTING = ("file", "sacct", "pyslurm")
 """Kinds of imports that bring runs; only they can make the records complete."""
@@ -43,7 +43,7 @@ COLUMNS = (
     "run_id", "cluster", "job_id_raw", "job_id", "submit", "start", "end", "elapsed_s", "suspended_s",
     "limit_s", "step_end", "step_count", "queried_at", "uid", "node_count", "cpu_count", "user", "account",
     "state", "node_list", "source", "flags", "final", "started", "allocation", "lease_end", "lease_gpus",
-    "release_proven",
+    "lease_covered_ms", "release_proven",
 )  # fmt: skip
 """What the question needs of a run; the rest stays in the store."""
 
@@ -60,6 +60,7 @@ class Request:
         until: End of the window, exclusive.
         profile: Path of the site profile.
         overlay: Path of the site's own rates and thresholds.
+        trust: The lowest rung to go down to.
     """
 
     threshold: str
@@ -69,6 +70,7 @@ class Request:
     until: int | None = None
     profile: str | None = None
     overlay: str | None = None
+    trust: Rung = "allocation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class Assessment:
                 "counts": self.threshold.counts,
             },
             "basis": self.question.basis,
-            "trust": TRUST,
+            "trust": self.request.trust,
             "margin": float(self.question.margin),
             "window": {"since": self.request.since, "until": self.request.until},
             "inputs": {
@@ -176,7 +178,7 @@ class Assessment:
                 run_id=int(ids[i]),
                 threshold=self.threshold.id,
                 basis=self.question.basis,
-                trust=TRUST,
+                trust=self.request.trust,
                 rates=self.rates.digest,
                 evaluator=head["inputs"]["evaluator"],
                 bound=None if bound is None else str(bound),
@@ -215,6 +217,8 @@ def assess(store: Store, request: Request) -> Assessment:
         events=events,
         as_of=max(as_of, *(i.finished_at or 0 for i in imports if i.kind == "events"), 0),
         basis=question.basis,
+        trust=request.trust,
+        telemetry=_telemetry(store, request.trust),
     )
     begin = int(runs["start"].min()) if runs["start"].notna().any() else as_of
     released = (runs["start"] + bounds.release.held_s).max()
@@ -265,6 +269,13 @@ def assess(store: Store, request: Request) -> Assessment:
         records=records,
         inventory=Inventory(rates, site, question.basis, as_of),
     )
+
+
+def _telemetry(store: Store, trust: Rung) -> Telemetry | None:
+    if trust == "allocation":
+        return None
+    stored = load_cycles(store)
+    return Telemetry(stored.table, stored.kinds)
 
 
 def _coverage(entry: ImportRecord) -> Coverage:

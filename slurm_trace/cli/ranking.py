@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,12 +15,14 @@ from slurm_trace.cli.tables import TOP
 from slurm_trace.errors import CheckFailed
 
 if TYPE_CHECKING:
+    from slurm_trace.analysis.measured import Stretch
     from slurm_trace.assess import Assessment
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 SAVED_AT_ONCE = 50_000
 BASES = ("max_any_op", "max_fp_sparse", "max_fp_dense", "bf16_dense")
+RUNGS = ("allocation", "cycles_elapsed", "cycles_active", "pipe_cycles", "busy")
 BY = ("all", "cluster", "account", "user")
 
 JOB_COLUMNS = (
@@ -53,9 +55,10 @@ def question_options(command: _F) -> _F:
             ),
             click.option(
                 "--trust",
-                type=click.Choice(["allocation"]),
+                type=click.Choice(RUNGS),
                 default="allocation",
-                help="Lowest rung to rely on.",
+                show_default=True,
+                help="Lowest rung to go down to; below allocation the nodes' counters are believed.",
             ),
             click.option(
                 "--margin",
@@ -91,6 +94,7 @@ def assessment(context: click.Context, options: Mapping[str, Any]) -> Assessment
         until=None if options["until"] is None else parse_moment(options["until"]),
         profile=context.obj["config"],
         overlay=options["rates_overlay"],
+        trust=options["trust"],
     )
     store = open_store(context.obj["store"], create=False)
     try:
@@ -173,16 +177,9 @@ def explain(context: click.Context, /, job: str, output_format: str, strict: boo
     found = assessment(context, options)
     position = find_run(found.envelope.runs, job)
     entry = next(iter(found.rows([position])))
-    terms = [
-        {
-            **{k: v for k, v in asdict(t).items() if k != "from_"},
-            "from": t.from_,
-            "rung": entry["rung"],
-            "flop": t.flop,
-        }
-        for t in found.envelope.terms(position, strict=strict)
-    ]
-    ordered = [{name: term[name] for name in TERM_COLUMNS} for term in terms]
+    terms = found.envelope.terms(position, strict=strict, stretches=_stretches(context, found, position))
+    told = [asdict(t) | {"from": t.from_, "flop": t.flop} for t in terms]
+    ordered = [{name: term[name] for name in TERM_COLUMNS} for term in told]
     if output_format == "json":
         entry.pop("rank")
         output.print_json(
@@ -193,6 +190,20 @@ def explain(context: click.Context, /, job: str, output_format: str, strict: boo
     else:
         tables.print_explanation(found, entry, ordered, strict=strict)
     tables.warn_of_gaps(found)
+
+
+def _stretches(context: click.Context, found: Assessment, position: int) -> Sequence[Stretch]:
+    """What telemetry proves of one run, stretch by stretch."""
+    if found.envelope.ladder is None:
+        return ()
+    from slurm_trace.store.engine import open_store
+    from slurm_trace.store.telemetry import load_stretches
+
+    store = open_store(context.obj["store"], create=False)
+    try:
+        return load_stretches(store, int(found.envelope.runs["run_id"].iat[position]))
+    finally:
+        store.close()
 
 
 def _save(context: click.Context, found: Assessment) -> None:

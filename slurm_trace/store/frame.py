@@ -59,7 +59,7 @@ RUN_COLUMNS: tuple[str, ...] = (
         "name",
         "work_dir",
     ),
-    *("final", "started", "allocation", "lease_end", "lease_gpus", "release_proven"),
+    *("final", "started", "allocation", "lease_end", "lease_gpus", "release_proven", "lease_covered_ms"),
 )
 """The columns of `load_runs`."""
 
@@ -69,9 +69,10 @@ _STORED_AS = {
     "allocation": job_run.c.allocation_id,
     "lease_end": job_summary.c.lease_end,
     "lease_gpus": job_summary.c.gpus,
+    "lease_covered_ms": job_summary.c.covered_ms,
     "release_proven": job_summary.c.release_proven,
 }
-_OF_LEASES = frozenset({"lease_end", "lease_gpus", "release_proven", "flags"})
+_OF_LEASES = frozenset({"lease_end", "lease_gpus", "lease_covered_ms", "release_proven", "flags"})
 """Columns that a run's leases have a say in."""
 
 
@@ -81,8 +82,9 @@ def load_runs(
     """Every run, one row each, in the order of their ids.
 
     Integers are Int64 where they can be NULL, texts are categories, except `job_id`. Of the run's leases speak
-    `lease_end`, the latest close of one; `lease_gpus`, how many GPUs they are known to have held; `release_proven`,
-    true where every node of the run closed its lease; and the `flags` that begin with `lease_`.
+    `lease_end`, the latest close of one; `lease_gpus`, how many GPUs they are known to have held;
+    `lease_covered_ms`, how long these were sampled together; `release_proven`, true where every node of the run closed
+    its lease; and the `flags` that begin with `lease_`.
 
     Args:
         store: The store.
@@ -158,9 +160,14 @@ def _selected(column: Column[Any]) -> Any:
         return type_coerce(func.coalesce(column, false()), Integer)
     if isinstance(column.type, Boolean):
         return type_coerce(column, Integer)
-    if _is_text(column) or not column.nullable:
+    if _is_text(column) or not _nullable(column):
         return column
     return func.coalesce(column, literal(NO_INTEGER, column.type, literal_execute=True))
+
+
+def _nullable(column: Column[Any]) -> bool:
+    # A run without a lease has no summary.
+    return bool(column.nullable) or column.table is job_summary
 
 
 def _is_text(column: Column[Any]) -> bool:
@@ -178,7 +185,7 @@ def _values_of(column: Column[Any]) -> _Values:
         return _Numbers(np.bool_, nullable=False)
     if _is_text(column):
         return _Texts() if column.name == "job_id" else _Categories()
-    return _Numbers(np.int64, nullable=bool(column.nullable))
+    return _Numbers(np.int64, nullable=_nullable(column))
 
 
 class _Values(Protocol):

@@ -226,7 +226,7 @@ class Import:
         with failures_of(self._store.url), self._connection.begin():
             connection = self._connection
             self.summary.warn(attach_steps(connection, self._id, self._ids))
-            join_leases(connection, self._id)
+            join_leases(connection, self._id, self._ids)
             lone = self._clusters.id_of(connection, next(iter(self._seen))) if len(self._seen) == 1 else None
             self._rejects.finish(connection, self._id, lone, digest or self._info.digest)
             if watermark is not None:

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, exists, or_, select, update
 
 from slurm_trace.store.bulk import in_chunks
+from slurm_trace.store.catalog import Ids
 from slurm_trace.store.models import allocation, job_run, lease
 
 BY_SLUID, BY_START, BY_OVERLAP = "sluid", "start", "overlap"
@@ -26,16 +27,17 @@ _JOIN = (
 )
 _RUN = (
     "id", "job_id_raw", "run_key", "sluid", "uid", "final", "started", "start", "end", "elapsed_s", "suspended_s",
-    "node_count", "node_list",
+    "node_count", "node_list", "queried_at",
 )  # fmt: skip
 
 
-def join_leases(connection: Connection, import_id: int) -> None:
+def join_leases(connection: Connection, import_id: int, ids: Ids) -> None:
     """Join the leases of which there is news: their own, or of a run of the same job.
 
     Args:
         connection: Inside a transaction of the one writer.
         import_id: The import under way, up to which all is taken into account.
+        ids: Numbers for new rows.
     """
     newer = exists().where(
         job_run.c.cluster_id == lease.c.cluster_id,
@@ -48,12 +50,13 @@ def join_leases(connection: Connection, import_id: int) -> None:
         jobs.setdefault(cluster, []).append(job)
     for cluster, numbers in jobs.items():
         for chunk in in_chunks(sorted(numbers), _JOBS_AT_ONCE):
-            _join_jobs(connection, import_id, cluster, chunk)
+            _join_jobs(connection, import_id, ids, cluster, chunk)
 
 
-def _join_jobs(connection: Connection, import_id: int, cluster: int, jobs: list[int]) -> None:
+def _join_jobs(connection: Connection, import_id: int, ids: Ids, cluster: int, jobs: list[int]) -> None:
     # Slow to import, and of no use to a store without leases.
     from slurm_trace.store.job_summary import summarise
+    from slurm_trace.store.telemetry import store_cycles
 
     runs: dict[int, list[Any]] = {job: [] for job in jobs}
     told = (allocation.c.alloc_tres, allocation.c.alloc_gres)
@@ -72,7 +75,9 @@ def _join_jobs(connection: Connection, import_id: int, cluster: int, jobs: list[
         if run is not None:
             of_run[run.id].append(one)
     connection.execute(_JOIN, changes)
-    summarise(connection, [(run, of_run[run.id]) for job in jobs for run in runs[job]])
+    theirs = [(run, of_run[run.id]) for job in jobs for run in runs[job]]
+    summarise(connection, theirs)
+    store_cycles(connection, ids, theirs)
 
 
 def find_run(lease: Any, runs: list[Any]) -> tuple[Any, str | None]:

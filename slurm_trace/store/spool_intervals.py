@@ -6,6 +6,7 @@ counters, since raw samples are pruned.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,7 +78,7 @@ def intervals_of(samples: Sampled, reads: Sequence[tuple[int, int]], span: tuple
     length = np.where(known & ~samples.holes[1:], np.diff(times), 0)
     highest = np.maximum(samples.clock[:-1], samples.clock[1:])
     found = []
-    for (first, _), (_, last) in zip(edges, edges[1:], strict=False):
+    for (first, _), (_, last) in itertools.pairwise(edges):
         if last <= first:
             continue
         low, high = first // MS, -(-last // MS)

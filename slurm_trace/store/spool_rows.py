@@ -69,7 +69,7 @@ def store_spool(
     checked = prepared.checked
     lease_id = _lease(connection, import_id, ids, cluster_id, checked.lease)
     (spool_id,) = ids.take(connection, spool_file)
-    columns_id = _intern(connection, ids, checked.columns)
+    columns_id = intern(connection, ids, checked.columns)
     told = [getattr(checked, name) for name in _FILE]
     insert_rows(
         connection,
@@ -111,7 +111,7 @@ def _devices(connection: Connection, ids: Ids, spool_id: int, prepared: Prepared
     for device in prepared.checked.spool.devices:
         number = prepared.checked.numbers[device.uuid]
         found = prepared.figures[device.uuid]
-        facts_id = _intern(connection, ids, device_facts(device))
+        facts_id = intern(connection, ids, device_facts(device))
         told = [getattr(device, name) for name in _DEVICE]
         rows.append((spool_id, number, facts_id, *told, *(getattr(found, name) for name in _DEVICE_FIGURES)))
         hours += [
@@ -171,7 +171,8 @@ def _chunks(connection: Connection, spool_id: int, checked: CheckedSpool) -> Non
     insert_rows(connection, sample_chunk, names, rows)
 
 
-def _intern(connection: Connection, ids: Ids, text: str) -> int:
+def intern(connection: Connection, ids: Ids, text: str) -> int:
+    """The id of a text that many rows share."""
     digest = _digest(text)
     known = connection.execute(select(interned.c.id).where(interned.c.digest == digest)).scalar()
     if known is not None:

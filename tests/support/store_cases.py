@@ -140,7 +140,14 @@ class StoreCases:
         assert tuple(runs.columns) == RUN_COLUMNS
         first, second = runs.to_dict("records")
         allocations = load_allocations(store)
-        for name in set(RUN_COLUMNS) - {"run_id", "allocation", "lease_end", "lease_gpus", "release_proven"}:
+        for name in set(RUN_COLUMNS) - {
+            "run_id",
+            "allocation",
+            "lease_end",
+            "lease_gpus",
+            "release_proven",
+            "lease_covered_ms",
+        }:
             assert first[name] == getattr(full, name), name
         assert runs["start"].isna()[1]
         assert not second["started"]

@@ -45,11 +45,21 @@ def test_running_sums_of_what_comes_and_goes(values, data):
     assert both.running().ints() == list(accumulate(steps))
 
 
-@given(COLUMNS, FLOP)
-def test_compared(values, limit):
+@given(COLUMNS, FLOP, st.data())
+def test_below_a_limit_and_value_by_value(values, limit, data):
     column = Exact.of(values)
-    assert column.compared(limit).tolist() == [(v > limit) - (v < limit) for v in values]
-    assert column.below(limit).tolist() == [v < limit for v in values]
+    assert column.below(Exact.of([limit])).tolist() == [v < limit for v in values]
+    others = data.draw(st.permutations(values))
+    assert column.below(Exact.of(others)).tolist() == [v < w for v, w in zip(values, others, strict=True)]
+
+
+@given(st.lists(st.sampled_from([0, 7, 2**24, 10**30, 10**30 + 1]), max_size=20))
+def test_largest_by_group(values):
+    codes = np.sort(codes_of(values))
+    found = Exact.of(values).largest(codes, 4).tolist()
+    for group, at in enumerate(found):
+        mine = [i for i in range(len(values)) if codes[i] == group]
+        assert at == (min(mine, key=lambda i: (-values[i], i)) if mine else -1)
 
 
 @given(COLUMNS, FLOP)
@@ -62,7 +72,7 @@ def test_added_to_each_or_value_by_value(values, one):
 @given(COLUMNS)
 def test_ordered(values):
     column = Exact.of(values)
-    assert [values[i] for i in np.lexsort(column.keys())] == sorted(values)
+    assert [values[i] for i in np.lexsort(column.digits)] == sorted(values)
 
 
 @given(st.lists(FLOP, min_size=1, max_size=20), FLOP)
