@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from slurm_trace.analysis.envelope import Envelope
 from slurm_trace.analysis.question import ESTIMATES, Question, ceil_ratio, margin_of
+from slurm_trace.analysis.rules.bounds import observe_bounds, observe_group_bounds
 from slurm_trace.analysis.rules.evaluate import evaluate
-from slurm_trace.analysis.rules.observe import observe_bounds, observe_group_bounds
 from slurm_trace.analysis.rules.rule import INSUFFICIENT, NOT_RULED_OUT, RULED_OUT, VERDICTS
 from slurm_trace.analysis.rules.ruleset import RuleSet
 from slurm_trace.analysis.tracking import Status

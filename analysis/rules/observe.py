@@ -1,4 +1,4 @@
-"""What is observed of runs and of groups, as columns for the rules."""
+"""What is observed of runs and of groups beside their bounds, as columns for the rules."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from slurm_trace.analysis.claims import Claim
-from slurm_trace.analysis.envelope import Bools, Envelope
+from slurm_trace.analysis.envelope import Bools, Envelope, Ints
+from slurm_trace.analysis.groups import Group, Records
 from slurm_trace.analysis.question import Question
+from slurm_trace.analysis.rules.bounds import STATUSES, observe_bounds, observe_group_bounds
 from slurm_trace.analysis.rules.evaluate import Column
+from slurm_trace.analysis.rules.rule import VERDICTS
+from slurm_trace.analysis.rules.ruleset import RuleSet
 from slurm_trace.analysis.tracking import Status
-
-STATUSES: tuple[Status, ...] = ("proven", "declared", "assumed")
-"""In the order of the registry's values."""
 
 _CONTRADICTIONS = ("elapsed_disagrees", "nodes_disagree", "alloc_changed", "shortened")
 _TIMES = ("tz_assumed", "dst_fold", "dst_gap", "start_from_submit")
@@ -26,29 +28,6 @@ _LEASE_KINDS = {
     "incomplete": ("lease_nodes_missing", "lease_parts", "lease_gpus_fewer", "lease_gpus_unknown"),
 }
 """Kinds of disagreement between leases and accounting, by the feature that they are summed up in."""
-
-
-def observe_bounds(envelope: Envelope, question: Question, *, strict: bool = False) -> dict[str, Column]:
-    """The bounds of runs: all that a verdict on a run rests on.
-
-    Args:
-        envelope: The bounds.
-        question: The threshold, the basis and the margin.
-        strict: Grant nothing that is not proven.
-
-    Returns:
-        Columns of shape (runs,).
-    """
-    bounded: Bools = envelope.bounded
-    if strict:
-        has = np.array([c.strict is not None for c in envelope.claims] or [False])
-        bounded = envelope.release.proven & has[envelope.code]
-    return _bound_columns(
-        bounded,
-        envelope.below(question.limit_flop, strict=strict),
-        question,
-        "strict" if strict else "default",
-    )
 
 
 def observe_runs(
@@ -99,44 +78,83 @@ def observe_runs(
     return columns
 
 
-def observe_group_bounds(
-    bounds: Sequence[int | None],
-    open_reasons: Sequence[int],
-    complete: Sequence[Status],
-    question: Question,
-    *,
-    strict: bool = False,
-) -> dict[str, Column]:
-    """The bounds of groups: all that a verdict on a group rests on.
+def observe_samples(envelope: Envelope, summaries: pd.DataFrame) -> dict[str, Column]:
+    """What samples and counters of the nodes tell of runs.
 
     Args:
-        bounds: The most that a group can have done (strict: granting nothing); None where there is no bound.
-        open_reasons: Number of reasons why a run may be missing from it, or one in it has no bound.
-        complete: What stands behind records_complete.
+        envelope: The bounds.
+        summaries: Figures of the runs that have leases, by run id (see the store's `load_summaries`).
+
+    Returns:
+        Columns of shape (runs,); NaN for runs without leases and for what their devices do not tell.
+    """
+    of_run = summaries.reindex(envelope.runs["run_id"].to_numpy(dtype=np.int64))
+    seen = {name: of_run[name].to_numpy(dtype=np.float64) for name in of_run.columns}
+    own = _per_claim(envelope, lambda c: c.gpu_count)
+    held_ms = 1000.0 * np.fmax(seen["gpus"], own) * _known(envelope.release.held_s)
+    return {
+        "O13.share": np.minimum(_over(seen["covered_ms"], held_ms), 1.0),
+        "O14.mean_percent": _over(seen["utilization_pct_ms"], seen["utilization_ms"]),
+        "O14.top_percent": seen["utilization_max_pct"],
+        "O15.top_over_max": _over(seen["sm_clock_top_mhz"], seen["sm_clock_max_mhz"]),
+        "O16.top_mw": seen["power_max_mw"],
+        "O17.energy_j": seen["energy_mj"] / 1000.0,
+        "O17.resets": seen["energy_resets"],
+        "O18.top_bytes": seen["memory_used_max_bytes"],
+    }
+
+
+def observe_membership(
+    verdict: npt.NDArray[np.int8], user_jobs: Ints, reaches: Mapping[str, Bools]
+) -> dict[str, Column]:
+    """What the groups that runs belong to mean for them.
+
+    Args:
+        verdict: The verdict on each run by itself, as an index into VERDICTS.
+        user_jobs: Runs of the same person; -1 where nobody is named.
+        reaches: By kind of group: the group of the run is not ruled out, and its runs on record reach T together.
+
+    Returns:
+        Columns of shape (runs,); a kind of group that is not given is NULL.
+    """
+    values = RuleSet.load().features["O11.verdict"].values
+    codes = np.array([values.index(name) for name in VERDICTS], dtype=np.int8)
+    return {
+        "O11.verdict": codes[verdict],
+        "O11.user_jobs": np.where(user_jobs < 0, np.nan, user_jobs),
+        **{f"O11.{by}_reaches": hit for by, hit in reaches.items()},
+    }
+
+
+def observe_groups(groups: Sequence[Group], question: Question, records: Records) -> dict[str, Column]:
+    """All that is known of groups.
+
+    Args:
+        groups: The groups.
         question: The threshold, the basis and the margin.
-        strict: The bounds are of the strict reading.
+        records: What is known of the records as a whole.
 
     Returns:
         Columns of shape (groups,).
     """
-    limit = question.limit_flop
-    bounded = np.array([bound is not None for bound in bounds], dtype=bool)
-    below = np.array([bound is not None and bound < limit for bound in bounds], dtype=bool)
-    return _bound_columns(bounded, below, question, "strict" if strict else "default") | {
-        "O05.open_reasons": np.array(open_reasons, dtype=np.int64),
-        "O05.complete": np.array([STATUSES.index(status) for status in complete], dtype=np.int8),
-    }
-
-
-def _bound_columns(bounded: Bools, below: Bools, question: Question, reading: str) -> dict[str, Column]:
-    size = len(bounded)
-    return {
-        "O02.bounded": bounded,
-        "O02.below_limit": below & bounded,
-        "O02.estimate": np.broadcast_to(np.array(question.estimate), (size,)),
-        "O02.reading": np.broadcast_to(
-            np.array(("default", "strict").index(reading), dtype=np.int8), (size,)
+    clusters = [[g.key] if g.by == "cluster" else sorted(records.complete) for g in groups]
+    # A row that names no cluster may be of any.
+    rejected = [sum(records.rejected.get(c, 0) for c in (*names, None)) for names in clusters]
+    return observe_group_bounds(
+        [g.bound_flop for g in groups],
+        [len(g.reasons) for g in groups],
+        [g.records_complete for g in groups],
+        question,
+    ) | {
+        "O02.ratio": _floats([g.ratio for g in groups]),
+        "O05.rejected_rows": np.array(rejected, dtype=np.int64),
+        "O05.gaps": np.array(
+            [sum(len(records.complete[c].gaps) for c in names) for names in clusters], dtype=np.int64
         ),
+        "O10.members": np.array([g.jobs for g in groups], dtype=np.int64),
+        "O10.users": np.array([g.users for g in groups], dtype=np.int64),
+        "O10.fewest_jobs": _floats([g.fewest_jobs for g in groups]),
+        "O10.fewest_users": _floats([g.fewest_users for g in groups]),
     }
 
 
@@ -150,6 +168,17 @@ def _per_claim(envelope: Envelope, value: Any) -> Column:
     found = [value(claim) for claim in envelope.claims] or [None]
     table: Column = np.array([np.nan if v is None else float(v) for v in found])
     return table[envelope.code]
+
+
+def _floats(values: Sequence[float | None]) -> Column:
+    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+
+
+def _over(part: Column, whole: Column) -> Column:
+    """The quotient, NaN where there is nothing to divide by."""
+    found: Column = np.full(len(part), np.nan)
+    np.divide(part, whole, out=found, where=whole > 0)
+    return found
 
 
 def _known(values: Column) -> Column:

@@ -1,6 +1,5 @@
 """Rules are checked as a whole when they are loaded; what is wrong is refused with file and line."""
 
-import copy
 import json
 import re
 from importlib.resources import files
@@ -13,6 +12,7 @@ from slurm_trace.analysis.rules.observables import Observables
 from slurm_trace.analysis.rules.rule import ROUTES, comparisons
 from slurm_trace.analysis.rules.ruleset import RuleSet, generations
 from slurm_trace.errors import InputProblem, UsageProblem
+from tests.support.rule_files import RULE, VERDICT, changed, document, ordering
 
 KINDS = {
     "rule-out",
@@ -24,46 +24,10 @@ KINDS = {
     "purpose",
     "precedence",
 }
-RULE = {
-    "id": "site-long-runs",
-    "subjects": ["run"],
-    "generations": {"since": 1, "until": None},
-    "when": {"feature": "O03.held_s", "op": "ge", "value": 600, "unit": "s"},
-    "route": "WARN",
-    "reason": "longer than the site expects",
-    "rests_on": ["accounting"],
-    "provenance": {"basis": "a choice", "source": "the site", "revision": "2026-11-30", "verified": False},
-}
-VERDICT = RULE | {
-    "id": "site-verdict",
-    "route": "INSUFFICIENT",
-    "when": {"feature": "O02.bounded", "op": "is", "value": True},
-    "rests_on": ["accounting"],
-}
 
 
 def packaged():
     return {f.name: f for f in files("slurm_trace.schema.rules").iterdir() if f.name.endswith(".json")}
-
-
-def document(*rules, kind="warning"):
-    return {
-        "schema": "slurm-trace/rules/1",
-        "kind": kind,
-        "decides": "what the site wants to know",
-        "rules": list(rules),
-    }
-
-
-def ordering(*entries):
-    return {
-        "schema": "slurm-trace/precedence/1",
-        "decides": "as the site has it",
-        "precedence": [
-            {"id": name, "first": first, "over": over, "reason": "so", "provenance": RULE["provenance"]}
-            for name, first, over in entries
-        ],
-    }
 
 
 @pytest.fixture
@@ -75,20 +39,6 @@ def load(tmp_path):
         return RuleSet.load(folder=tmp_path)
 
     return loaded
-
-
-def changed(rule, **changes):
-    found = copy.deepcopy(rule)
-    for path, value in changes.items():
-        *inner, last = path.split("__")
-        place = found
-        for name in inner:
-            place = place[name]
-        if value is ...:
-            del place[last]
-        else:
-            place[last] = value
-    return found
 
 
 def test_the_index_lists_every_file_and_each_fits_its_schema():
