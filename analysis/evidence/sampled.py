@@ -81,24 +81,23 @@ def pcie_mb_s(run: Run) -> float:
 
 def synchrony(run: Run) -> float:
     """Mean correlation of the power of two GPUs of one node, sample by sample; -1 to 1."""
-    found = []
-    by_node: dict[str, list[Series]] = {}
+    by_node: dict[str, list[tuple[Ints, Floats]]] = {}
     for device, series in _sampled(run):
-        by_node.setdefault(device.node, []).append(series)
-    for mates in by_node.values():
-        for one, other in combinations(mates, 2):
-            correlation = _correlation(one, other)
-            if correlation is not None:
-                found.append(correlation)
+        by_node.setdefault(device.node, []).append(_by_second(series))
+    found = [
+        correlation
+        for mates in by_node.values()
+        for one, other in combinations(mates, 2)
+        if (correlation := _correlation(one, other)) is not None
+    ]
     if not found:
         raise NoReading("no two GPUs of a node whose power changes and was sampled together")
     return float(np.mean(found))
 
 
-def _correlation(one: Series, other: Series) -> float | None:
-    ours, theirs = (_by_second(series) for series in (one, other))
-    _, at, of = np.intersect1d(ours[0], theirs[0], return_indices=True)
-    a, b = ours[1][at], theirs[1][of]
+def _correlation(one: tuple[Ints, Floats], other: tuple[Ints, Floats]) -> float | None:
+    _, at, of = np.intersect1d(one[0], other[0], assume_unique=True, return_indices=True)
+    a, b = one[1][at], other[1][of]
     if a.size < _LEAST_SAMPLES or a.std() == 0 or b.std() == 0:
         return None
     return float(np.corrcoef(a, b)[0, 1])

@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from sqlalchemy import Connection, Select, and_, func, or_, select
 
-from slurm_trace.node.columns import BlockDamaged, decode
-from slurm_trace.node.fields import COUNTER_NAMES, FIELDS, invalid
-from slurm_trace.node.spool import SAMPLE
+from slurm_trace.node.fields import COUNTER_NAMES
 from slurm_trace.store.bulk import in_chunks
 from slurm_trace.store.engine import Store
 from slurm_trace.store.leases import one_a_part
@@ -28,26 +24,9 @@ from slurm_trace.store.models import (
     lease,
     lease_device,
     rollup_hour,
-    sample_chunk,
     spool_file,
 )
-
-FIELDS_READ = (
-    "utilization_pct", "memory_utilization_pct", "memory_used_bytes", "power_mw", "pcie_tx_kb_s", "pcie_rx_kb_s",
-    "process_count",
-)  # fmt: skip
-"""Sampled fields that purpose evidence looks at."""
-
-MOST_NODES = 32
-"""Nodes whose raw samples are read: each has up to eight GPUs and more than a thousand chunks a day."""
-FIRST_CHUNKS = 20
-"""Chunks from the beginning of a lease; one is about a minute."""
-MORE_CHUNKS = 100
-"""Chunks of a lease beside them, evenly spaced."""
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-T = TypeVar("T")
+from slurm_trace.store.purpose_samples import Floats, Ints, Piece, SampleReader, joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +115,9 @@ def load_purpose(store: Store, run_id: int) -> PurposeRecords:
             summary=summary,
             devices_known=all(one.device_count is not None for one in leases),
             devices=devices,
-            chunks=reader.chunks,
-            chunks_read=reader.chunks_read,
-            chunks_damaged=reader.chunks_damaged,
+            chunks=reader.samples.chunks,
+            chunks_read=reader.samples.chunks_read,
+            chunks_damaged=reader.samples.chunks_damaged,
         )
 
 
@@ -172,7 +151,6 @@ class _Leases:
 
     def __init__(self, connection: Connection, leases: Sequence[Any]) -> None:
         self._connection = connection
-        self.chunks = self.chunks_read = self.chunks_damaged = 0
         held = {one.id: one for one in leases if one.device_count}
         self._files: dict[int, list[Any]] = {}
         for row in self._all(select(spool_file), spool_file.c.lease_id, held):
@@ -180,6 +158,7 @@ class _Leases:
         self._files = {number: one_a_part(rows) for number, rows in self._files.items()}
         self._nodes = {number: held[number].node for number in self._files}
         self._spools = [row.id for rows in self._files.values() for row in rows]
+        self.samples = SampleReader(connection, self._nodes.values())
 
     def devices(self) -> Iterable[DeviceRecord]:
         """Every device that the leases held."""
@@ -195,7 +174,7 @@ class _Leases:
             parts.sort(key=lambda row: of_spool[row.spool_id].part)
             first = of_spool[parts[0].spool_id]
             places = [(row.spool_id, row.number) for row in parts]
-            times, samples = _joined([piece for place in places for piece in series.get(place, ())])
+            times, samples = joined([piece for place in places for piece in series.get(place, ())])
             yield DeviceRecord(
                 uuid=uuid,
                 node=self._nodes[number],
@@ -242,41 +221,14 @@ class _Leases:
                 found.setdefault((row.spool_id, row.number), []).append(row)
         return {place: (rows[0], rows[-1]) for place, rows in found.items()}
 
-    def _series(self) -> dict[tuple[int, int], list[tuple[Ints, dict[str, Floats]]]]:
-        """Per part and device the samples of the chunks that are read."""
+    def _series(self) -> dict[tuple[int, int], list[Piece]]:
+        """Per part and device the samples that are read."""
         columns = self._interned(row.columns_id for files in self._files.values() for row in files)
-        found: dict[tuple[int, int], list[tuple[Ints, dict[str, Floats]]]] = {}
-        nodes = _spread(sorted(set(self._nodes.values())), MOST_NODES)
+        found: dict[tuple[int, int], list[Piece]] = {}
         for number, files in self._files.items():
-            names = {row.id: json.loads(columns[row.columns_id])["sample_columns"] for row in files}
-            for spool_id, data in self._chunks(list(names), read=self._nodes[number] in nodes):
-                self.chunks_read += 1
-                try:
-                    parts = decode(bytes(data), [grain for _, grain in names[spool_id]])
-                except BlockDamaged:
-                    self.chunks_damaged += 1
-                    continue
-                for part in parts:
-                    given = dict(zip((name for name, _ in names[spool_id]), part.columns, strict=True))
-                    found.setdefault((spool_id, part.device), []).append(_piece(given))
+            of_parts = {row.id: columns[row.columns_id] for row in files}
+            found |= self.samples.read(self._nodes[number], of_parts)
         return found
-
-    def _chunks(self, spools: list[int], *, read: bool) -> Iterable[tuple[int, bytes]]:
-        """The chunks of one lease that are read: those of the beginning, and some more evenly spaced."""
-        table = sample_chunk.c
-        query = select(table.spool_id, table.position).where(table.kind == SAMPLE)
-        order = {spool: place for place, spool in enumerate(spools)}
-        there = sorted(
-            map(tuple, self._all(query, table.spool_id, spools)), key=lambda row: (order[row[0]], row[1])
-        )
-        self.chunks += len(there)
-        if not read:
-            return
-        chosen = dict.fromkeys([*there[:FIRST_CHUNKS], *_spread(there[FIRST_CHUNKS:], MORE_CHUNKS)])
-        data = select(table.spool_id, table.data)
-        for spool, position in chosen:
-            one = data.where(table.spool_id == spool, table.position == position)
-            yield from map(tuple, self._connection.execute(one))
 
 
 def _by_device(rows: Iterable[Any]) -> dict[tuple[int, int], list[Any]]:
@@ -284,35 +236,3 @@ def _by_device(rows: Iterable[Any]) -> dict[tuple[int, int], list[Any]]:
     for row in rows:
         found.setdefault((row.spool_id, row.number), []).append(row)
     return found
-
-
-def _spread(items: Sequence[T], most: int) -> list[T]:
-    """At most so many of them, evenly spaced."""
-    if len(items) <= most:
-        return list(items)
-    return [items[i * len(items) // most] for i in range(most)]
-
-
-def _piece(given: Mapping[str, Sequence[int | None]]) -> tuple[Ints, dict[str, Floats]]:
-    times = given["mono_ms"]
-    kept = [place for place, time in enumerate(times) if time is not None]
-    fields = {name: _values(name, given.get(name), kept) for name in FIELDS_READ}
-    return np.array([times[place] for place in kept], dtype=np.int64), fields
-
-
-def _values(name: str, values: Sequence[int | None] | None, kept: Sequence[int]) -> Floats:
-    if values is None:
-        return np.full(len(kept), np.nan)
-    spec = FIELDS[name]
-    taken = (values[place] for place in kept)
-    return np.array([np.nan if v is None or invalid(spec, v) else v for v in taken], dtype=np.float64)
-
-
-def _joined(pieces: Sequence[tuple[Ints, dict[str, Floats]]]) -> tuple[Ints | None, dict[str, Floats]]:
-    """One series of several, by time; of equal times the first."""
-    if not pieces:
-        return None, {}
-    times, first = np.unique(np.concatenate([times for times, _ in pieces]), return_index=True)
-    return times, {
-        name: np.concatenate([fields[name] for _, fields in pieces])[first] for name in FIELDS_READ
-    }

@@ -308,10 +308,10 @@ def test_a_sum_that_does_not_hold_is_no_result(store, call, monkeypatch):
 
 
 def test_of_a_long_run_some_chunks_are_read(store, told, outbox, monkeypatch):
-    from slurm_trace.store import purpose
+    from slurm_trace.store import purpose_samples
 
-    monkeypatch.setattr(purpose, "FIRST_CHUNKS", 3)
-    monkeypatch.setattr(purpose, "MORE_CHUNKS", 4)
+    monkeypatch.setattr(purpose_samples, "FIRST_CHUNKS", 3)
+    monkeypatch.setattr(purpose_samples, "MORE_CHUNKS", 4)
     ingest(store, run(1, name="x", end=T0 + 3610, elapsed_s=3600))
     busy_spool(outbox)
     import_spools(store, outbox)
@@ -322,9 +322,9 @@ def test_of_a_long_run_some_chunks_are_read(store, told, outbox, monkeypatch):
 
 
 def test_of_many_nodes_some_are_read(store, told, outbox, monkeypatch):
-    from slurm_trace.store import purpose
+    from slurm_trace.store import purpose_samples
 
-    monkeypatch.setattr(purpose, "MOST_NODES", 1)
+    monkeypatch.setattr(purpose_samples, "MOST_NODES", 1)
     ingest(store, run(1, name="x", node_list="n[1-2]", node_count=2))
     for node in ("n1", "n2"):
         spool(outbox, node=node, devices=[card(f"GPU-{node}")])

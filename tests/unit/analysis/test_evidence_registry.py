@@ -11,7 +11,7 @@ import pytest
 from slurm_trace.analysis.evidence.channels import BAN, WHOLE, load, read
 from slurm_trace.analysis.evidence.features import FEATURES
 from slurm_trace.errors import InputProblem
-from slurm_trace.store.purpose import FIELDS_READ
+from slurm_trace.store.purpose_samples import FIELDS_READ
 from support import evidence as make
 
 REGISTRY = load(FEATURES)
