@@ -65,12 +65,14 @@ class ProviderSkus:
 
     Attributes:
         digest: SHA-256 over the canonical JSON of all entries, the overlay's included.
+        complete_through: Epoch second up to which no faster device is missing from the rate registry.
     """
 
     def __init__(
         self, sections: registry.Sections, rates: Rates, basis: str, overlay: Path | None = None
     ) -> None:
         self.digest = registry.digest(sections)
+        self.complete_through = rates.complete_through
         self._rates, self._basis, self._overlay = rates, basis, overlay
         self._named: dict[str, list[tuple[str, Instance]]] = {}
         self._families: list[tuple[str, re.Pattern[str], registry.Entry]] = []
@@ -88,21 +90,21 @@ class ProviderSkus:
         """
         return cls(registry.load(registry.SKU_FILES, registry.SKU_SECTIONS, overlay), rates, basis, overlay)
 
-    def meaning(self, provider: str, sku: str, labels: Mapping[str, str | None], ended_at: int) -> Meaning:
+    def meaning(self, provider: str, sku: str, labels: Mapping[str, str], *, late: bool) -> Meaning:
         """What a charge is for.
 
         Args:
             provider: Its id; empty: not given, so that any SKU of that name fits.
             sku: As the feed names it.
             labels: `meter`, `service_category` and `charge_category`, as far as given.
-            ended_at: End of the charge period: a SKU that is not listed may be newer than the registry.
+            late: The charge period ends after `complete_through`: a SKU that is not listed may be a faster one.
         """
         given = ("meter", "service_category", "charge_category")
         key = (provider, sku, *(labels.get(name) for name in given))
         if key not in self._known:
             self._known[key] = self._meaning(provider, sku, labels)
         found = self._known[key]
-        if found.how == "unknown" and ended_at > self._rates.complete_through:
+        if found.how == "unknown" and late:
             return Meaning("unknown_after_registry", None)
         return found
 
@@ -118,7 +120,7 @@ class ProviderSkus:
         listed = (instance for named in self._named.values() for _, instance in named)
         return max((node, *listed), key=lambda i: i.flop_s)
 
-    def _meaning(self, provider: str, sku: str, labels: Mapping[str, str | None]) -> Meaning:
+    def _meaning(self, provider: str, sku: str, labels: Mapping[str, str]) -> Meaning:
         if self._computes_nothing("charge_category", labels):
             return Meaning("no_compute", self._nothing)
         names = [sku_level(name) for name in (sku, labels.get("meter")) if name]
@@ -131,7 +133,7 @@ class ProviderSkus:
             return Meaning("no_compute", self._nothing)
         return Meaning("unknown", self.largest)
 
-    def _computes_nothing(self, column: str, labels: Mapping[str, str | None]) -> bool:
+    def _computes_nothing(self, column: str, labels: Mapping[str, str]) -> bool:
         value = labels.get(column)
         return value is not None and (column, level(value)) in self._no_compute
 

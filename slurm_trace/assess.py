@@ -301,5 +301,6 @@ def _as_of(runs: Any, imports: Any) -> int:
         for name in ("end", "queried_at", "step_end", "start")
         if runs[name].notna().any()
     ]
-    moments += [i.covers_to for i in imports if i.covers_to is not None]
+    # What a cloud feed covers says nothing of the clusters.
+    moments += [i.covers_to for i in imports if i.covers_to is not None and i.kind != "feed"]
     return max(moments, default=0)

@@ -6,16 +6,18 @@ What cannot be read of the hours is not 0: it is left out, and the charge then c
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from slurm_trace.accounting.feed_columns import (
+    LONGEST_S,
+    MOST_INSTANCES,
     find_columns,
     is_plain_hours,
     provider_id,
     read_number,
     unit_seconds,
-    whole_up,
 )
 from slurm_trace.accounting.times import TimeReader
 from slurm_trace.errors import InputProblem
@@ -293,11 +295,11 @@ class _Layout:
         if unit_s is None:
             flags.append("unit_unknown")
             return None
-        used_s = whole_up(value * unit_s)
-        if used_s is None:
-            raise _Unreadable("hours are beyond every count")
+        used_s = math.ceil(value * unit_s)
+        if abs(used_s) > LONGEST_S:
+            raise _Unreadable("its hours are more than there can be")
         if used_s <= 0:
-            flags.append("hours_zero" if used_s == 0 and value == 0 else "hours_negative")
+            flags.append("hours_zero" if value == 0 else "hours_negative")
         return used_s
 
 
@@ -305,10 +307,12 @@ def _quantity(text: str, flags: list[str]) -> int | None:
     if not text:
         return None
     value = read_number(text)
-    count = None if value is None or value <= 0 else whole_up(value)
-    if count is None:
+    if value is None or value <= 0:
         flags.append("quantity_unreadable")
-    return count
+        return None
+    if value > MOST_INSTANCES:
+        raise _Unreadable("its quantity is more than there can be")
+    return math.ceil(value)
 
 
 def _storable(text: str) -> bool:

@@ -6,7 +6,6 @@ Cost and Usage Specification, https://focus.finops.org, versions 1.0 to 1.3) are
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from decimal import Decimal
@@ -32,11 +31,16 @@ ALIASES: dict[str, tuple[str, ...]] = {
 
 REQUIRED = ("account", "resource", "sku", "hours", "start", "end")
 
-INT_MAX = 2**62
-"""Larger counts are no counts."""
+LONGEST_S = 3600 * 10**12
+"""No charge is for more time, a million instances included."""
+
+MOST_INSTANCES = 10**6
 
 _NUMBER = re.compile(r"[+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,2})?", re.ASCII)
-_UNIT = re.compile(r"(?:(?P<n>\d{1,6}) ?)?(?P<unit>[a-z]+)", re.ASCII)
+_UNIT = re.compile(
+    r"(?:(?P<n>\d{1,6}) ?)?(?:(?:accelerator|chip|core|gpu|instance|node|vcpu|vm)s?[- ])?(?P<unit>[a-z]+)",
+    re.ASCII,
+)
 _SECONDS = {
     **dict.fromkeys(("second", "seconds", "sec", "secs", "s"), 1),
     **dict.fromkeys(("minute", "minutes", "min", "mins"), 60),
@@ -80,17 +84,11 @@ def read_number(text: str) -> Fraction | None:
 
 
 def unit_seconds(text: str) -> int | None:
-    """Seconds of a unit of time such as `Hours` or `100 Hours`; None for any other unit."""
+    """Seconds of a unit such as `Hours`, `100 Hours` or `GPU-Hours`; None for one that is not of time."""
     found = _UNIT.fullmatch(text.strip().lower())
     if found is None or found["unit"] not in _SECONDS:
         return None
     return int(found["n"] or 1) * _SECONDS[found["unit"]]
-
-
-def whole_up(value: Fraction) -> int | None:
-    """Rounded up; None beyond what a count can be."""
-    whole = math.ceil(value)
-    return whole if abs(whole) < INT_MAX else None
 
 
 def provider_id(text: str) -> str:

@@ -35,6 +35,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "assess": ("errors", "version", "schema", "accounting", "site", "store", "analysis"),
     "classify": ("errors", "version", "schema", "accounting", "node", "store", "analysis"),
+    "assess_feed": ("errors", "version", "store", "analysis"),
     "cli": (
         "errors",
         "version",
@@ -45,6 +46,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "store",
         "analysis",
         "assess",
+        "assess_feed",
         "classify",
         "examples",
     ),
