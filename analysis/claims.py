@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from slurm_trace.accounting.nodes import expand
@@ -247,7 +248,7 @@ class Claims:
         if not groups or any(g.gpus is None for g in groups):
             return False  # it caps nothing anyway
         for named in counted.named:
-            cards = _cards(nodes, lambda group, named=named: self._can_be(named, group))
+            cards = _cards(nodes, partial(self._can_be, named))
             if not cards or (_whole(named) and named.count > cards):
                 return True
         whole = sum(named.count for named in counted.named if _whole(named))
