@@ -99,6 +99,14 @@ def test_caps_hold(case, pair):
         assert found.total - firm <= registry.limits.staged_cap_centibans
 
 
+@given(BUILT_IN_READINGS, st.sampled_from([p for p in PURPOSES if p != "training"]))
+def test_whatever_is_staged_weighs_at_most_weakly_against_training(readings, purpose):
+    staged = {name for name, group in BUILT_IN.groups.items() if group.staged}
+    shown = {c.id: readings[c.id] for c in BUILT_IN.channels if c.group in staged}
+    found = weigh(BUILT_IN, shown, (purpose, "training"))
+    assert BUILT_IN.grade(found.total).id in ("none", "weak")
+
+
 @given(EITHER, st.sampled_from(PAIRS))
 def test_one_channel_never_moves_the_sum_by_more_than_its_group_may(case, pair):
     registry, readings = case

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
 from slurm_trace.analysis.evidence.channels import BAN, WHOLE, load, read
 from slurm_trace.analysis.evidence.features import FEATURES
 from slurm_trace.errors import InputProblem
-from slurm_trace.store.purpose_samples import FIELDS_READ
+from slurm_trace.store.purpose_samples import FIELDS_READ, FIRST_CHUNKS, MORE_CHUNKS, MOST_NODES
 from support import evidence as make
 
 REGISTRY = load(FEATURES)
@@ -99,3 +101,19 @@ def test_what_is_wrong_is_refused_and_named(document, words):
         read(document, "site.json", FEATURES)
     assert str(refused.value).startswith("site.json: ")
     assert words in str(refused.value)
+
+
+def test_the_document_is_of_this_registry():
+    text = (Path(__file__).parents[3] / "docs" / "PURPOSE.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)` .* \| (\w+) \| .* \|$", text, re.MULTILINE)
+    assert dict(rows) == {channel.id: channel.group for channel in REGISTRY.channels}
+    for grade in REGISTRY.grades[1:]:
+        assert re.search(rf"`{grade.id}` from {grade.from_centibans // 10}\b", text)
+    limits = REGISTRY.limits
+    assert (limits.separates_centibans, limits.least_coverage_pct, limits.unverified_grade) == (
+        20,
+        50,
+        "moderate",
+    )
+    reads = (FIRST_CHUNKS, MORE_CHUNKS, MOST_NODES)
+    assert reads == (20, 100, 32)
