@@ -71,6 +71,13 @@ def completeness(
     return Completeness("proven" if all(live for _, live in spans) else "declared", tuple(gaps))
 
 
+def covered(imports: Sequence[Coverage], cluster: str) -> list[tuple[int, int]]:
+    """Half-open times of which the imports hold every run of a cluster."""
+    return [
+        i.covers for i in imports if cluster in i.clusters and i.complete and i.whole and i.covers is not None
+    ]
+
+
 def _holes(spans: Iterable[tuple[int, int]], since: int, until: int) -> list[tuple[int, int]]:
     found, reached = [], since
     for first, last in sorted(spans):

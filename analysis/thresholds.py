@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from pathlib import Path
@@ -31,6 +31,7 @@ class Threshold:
         counts: Which compute counts.
         basis: What the entry rests on.
         entry: The entry as it stands in the registry; empty for a bare number.
+        of_base: Share of the base model's compute that takes the place of `exact` where that compute is known.
     """
 
     id: str
@@ -46,6 +47,20 @@ class Threshold:
     basis: str
     verified: bool
     entry: registry.Entry
+    of_base: Fraction | None = None
+
+    def on_base(self, base_flop: int) -> Threshold:
+        """The threshold of a modification, given the compute of the model that was modified.
+
+        Raises:
+            UsageProblem: The model's compute is too little to have a threshold.
+        """
+        exact = self.exact if self.of_base is None else self.of_base * base_flop
+        if exact < 1:
+            raise UsageProblem(
+                f"{self.id}: {base_flop} FLOP of a base model leave no threshold; give its whole compute"
+            )
+        return replace(self, exact=exact, flop=exact.numerator // exact.denominator)
 
 
 class Thresholds:
@@ -73,6 +88,7 @@ class Thresholds:
                 flop=exact.numerator // exact.denominator,
                 exact=exact,
                 entry=entry,
+                of_base=Fraction(entry["of_base"]) if "of_base" in entry else None,
                 **{
                     name: entry[name]
                     for name in (
@@ -112,7 +128,7 @@ class Thresholds:
         found = self._by_id.get(text.lower())
         if found is not None:
             return found
-        value = _number(text)
+        value = number(text)
         if value is None or value < 1:
             raise UsageProblem(
                 f"no threshold {text[:60]!r}: give a number of operations such as 1e24, "
@@ -146,8 +162,8 @@ def _exact(text: str) -> Fraction | None:
     return Fraction(int(digits) * 10 ** int(exponent or 0), int(found["d"] or 1))
 
 
-def _number(text: str) -> Fraction | None:
-    """As `_exact`, and decimal fractions such as 3.3e22."""
+def number(text: str) -> Fraction | None:
+    """A number of operations as people write it: 1e24, 3.3e22, 1e23/3; None if it is none."""
     plain = text.lower().replace("e+", "e").replace("_", "")
     exact = _exact(plain)
     if exact is not None:

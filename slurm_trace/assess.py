@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from slurm_trace.accounting.sreport import ControlTotal
 from slurm_trace.analysis.capacity import Inventory
-from slurm_trace.analysis.completeness import Coverage, completeness
+from slurm_trace.analysis.completeness import Coverage, completeness, covered
+from slurm_trace.analysis.control import Compared, compare
 from slurm_trace.analysis.envelope import Bools, Envelope, envelope
-from slurm_trace.analysis.groups import By, Group, Records, groups
+from slurm_trace.analysis.groups import NO_TERMS, Grouping, Groups, Terms
+from slurm_trace.analysis.job_ids import JobIds, job_ids
 from slurm_trace.analysis.ladder import Rung, Telemetry
+from slurm_trace.analysis.memberships import By, columns_of
 from slurm_trace.analysis.ranking import ranked, rows, touching
 from slurm_trace.analysis.rates import Rates
+from slurm_trace.analysis.records import Records
 from slurm_trace.analysis.thresholds import Threshold, Thresholds
 from slurm_trace.analysis.verdicts import RULED_OUT, VERDICTS, Question, verdicts
 from slurm_trace.errors import UsageProblem
@@ -61,6 +66,9 @@ class Request:
         profile: Path of the site profile.
         overlay: Path of the site's own rates and thresholds.
         trust: The lowest rung to go down to.
+        kinds: Kinds of groups that will be asked for.
+        terms: What else decides what is asked of groups.
+        control: Sums of the same time from elsewhere, to hold the records against.
     """
 
     threshold: str
@@ -71,6 +79,9 @@ class Request:
     profile: str | None = None
     overlay: str | None = None
     trust: Rung = "allocation"
+    kinds: tuple[By, ...] = ()
+    terms: Terms = NO_TERMS
+    control: tuple[ControlTotal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +98,8 @@ class Assessment:
     in_window: Bools
     records: Records
     inventory: Inventory
+    control: tuple[Compared, ...] = ()
+    job_ids: Mapping[str, JobIds] = field(default_factory=dict)
 
     @property
     def members(self) -> Bools:
@@ -187,9 +200,19 @@ class Assessment:
                 generated_at=head["generated_at"],
             )
 
-    def groups(self, by: By) -> list[Group]:
-        """The same question for groups."""
-        return groups(self.envelope, self.members, by, self.question, self.records, self.inventory)
+    @property
+    def terms(self) -> Terms:
+        """What is asked of groups. A base model's compute that decides the threshold is not added to anything."""
+        terms = self.request.terms
+        return terms if self.threshold.of_base is None else replace(terms, base_flop=None)
+
+    def grouping(self) -> Grouping:
+        """The same question for groups of every kind in `request.kinds`, and of those that need no further columns."""
+        return Grouping(self.envelope, self.members, self.question, self.records, self.inventory, self.terms)
+
+    def groups(self, by: By) -> Groups:
+        """The same question for groups of one kind."""
+        return self.grouping().groups(by)
 
 
 def assess(store: Store, request: Request) -> Assessment:
@@ -203,9 +226,11 @@ def assess(store: Store, request: Request) -> Assessment:
     overlay = Path(request.overlay) if request.overlay else None
     rates, registry = Rates.load(overlay), Thresholds.load(overlay)
     threshold = registry.get(request.threshold)
+    if request.terms.base_flop is not None:
+        threshold = threshold.on_base(request.terms.base_flop)
     site = load_profile(request.profile)
     question = Question(threshold.flop, request.basis or "max_any_op", request.margin)
-    runs = load_runs(store, columns=COLUMNS)
+    runs = load_runs(store, columns=(*COLUMNS, *columns_of(request.kinds)))
     imports = load_imports(store)
     events = load_events(store)
     as_of = _as_of(runs, imports)
@@ -248,7 +273,9 @@ def assess(store: Store, request: Request) -> Assessment:
         *(name for name in rejected if name is not None),
         *(name for i in coverage for name in i.clusters),
         *site.clusters,
+        *(total.cluster for total in request.control),
     }
+    control = compare(bounds, request.control)
     records = Records(
         complete={
             name: completeness(coverage, name, request.since, request.until) for name in sorted(clusters)
@@ -256,7 +283,12 @@ def assess(store: Store, request: Request) -> Assessment:
         rejected=rejected,
         window=(request.since, request.until),
         period=period,
+        shortfalls={
+            name: [c.reason for c in control if c.total.cluster == name and c.short_s] for name in clusters
+        },
     )
+    spans = {name: covered(coverage, name) for name in sorted(clusters)} if request.kinds else {}
+    ids = {name: job_ids(runs, name, spans[name]) for name in spans}
     return Assessment(
         request=request,
         threshold=threshold,
@@ -268,6 +300,8 @@ def assess(store: Store, request: Request) -> Assessment:
         in_window=touching(bounds, request.since, request.until),
         records=records,
         inventory=Inventory(rates, site, question.basis, as_of),
+        control=tuple(control),
+        job_ids={name: found for name, found in ids.items() if found is not None},
     )
 
 

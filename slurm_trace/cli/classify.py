@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from slurm_trace.analysis.names import moment
 from slurm_trace.cli import output
 from slurm_trace.cli.jobs import find_run
-from slurm_trace.cli.tables import moment
 from slurm_trace.errors import InputProblem
 from slurm_trace.version import EVALUATOR_VERSION, VERSION
 

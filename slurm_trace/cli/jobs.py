@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from slurm_trace.analysis.names import run_name
 from slurm_trace.cli import output
-from slurm_trace.cli.tables import TOP, moment
+from slurm_trace.cli.tables import TOP
 from slurm_trace.errors import UsageProblem
 
 if TYPE_CHECKING:
@@ -43,9 +44,7 @@ def find_run(runs: pd.DataFrame, job: str) -> int:
         raise UsageProblem(
             f"no run {output.printable(job)} in the store; JOB is [CLUSTER:]ID[@SUBMIT], see `slurm-trace rank`"
         )
-    names = [
-        f"{runs['cluster'].iat[i]}:{runs['job_id'].iat[i]}@{moment(when.iat[i])}" for i in positions[:TOP]
-    ]
+    names = [run_name(runs, i) for i in positions[:TOP]]
     more = f" and {len(positions) - TOP} more" if len(positions) > TOP else ""
     raise UsageProblem(
         f"{output.printable(job)} is the name of several runs: {', '.join(names)}{more}; name one of them"

@@ -19,7 +19,7 @@ _GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "import": ("", "Bring accounting records, spool files and events into the store."),
         "site": ("", "Write or show the site profile."),
         "rank": ("ranking:rank", "Rank jobs by their compute bound against a threshold."),
-        "groups": ("ranking:groups", "The same question for groups of jobs."),
+        "groups": ("groups:groups", "The same question for groups of jobs."),
         "feed": ("feed:feed", "The same question for cloud accounts, by their billing feeds."),
         "explain": ("ranking:explain", "Every term of one job's bound, and why it is not lower."),
         "classify": (

@@ -1,4 +1,4 @@
-"""`rank`, `groups` and `explain`: the question put to runs, to groups of runs, and to one run in full."""
+"""`rank` and `explain`: the question put to runs, and to one run in full."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 SAVED_AT_ONCE = 50_000
 BASES = ("max_any_op", "max_fp_sparse", "max_fp_dense", "bf16_dense")
 RUNGS = ("allocation", "cycles_elapsed", "cycles_active", "pipe_cycles", "busy")
-BY = ("all", "cluster", "account", "user")
 
 JOB_COLUMNS = (
     "rank", "cluster", "job_id", "job_id_raw", "submit", "start", "end", "user", "account", "state",
@@ -79,8 +78,8 @@ def question_options(command: _F) -> _F:
     return command
 
 
-def assessment(context: click.Context, options: Mapping[str, Any]) -> Assessment:
-    """Open the store and put the question."""
+def assessment(context: click.Context, options: Mapping[str, Any], **more: Any) -> Assessment:
+    """Open the store and put the question; `more` is what a command adds to the `Request`."""
     from slurm_trace.accounting.times import parse_moment
     from slurm_trace.analysis.verdicts import margin_of
     from slurm_trace.assess import Request, assess
@@ -133,34 +132,6 @@ def rank(
         _save(context, found)
     if check and not found.all_ruled_out:
         raise CheckFailed("not every run is ruled out, or not every row could be read")
-
-
-@click.command()
-@question_options
-@click.option("--by", type=click.Choice(BY), default="all", show_default=True, help="Which groups.")
-@click.option(
-    "--top", type=click.IntRange(min=1), help=f"How many groups to print (table: {TOP} by default, else all)."
-)
-@click.option("--check", is_flag=True, help="Exit 1 unless every group is ruled out.")
-@output.format_options
-@click.pass_context
-def groups(
-    context: click.Context, /, output_format: str, by: Any, top: int | None, check: bool, **options: Any
-) -> None:
-    """Put the same question to groups of jobs, top down."""
-    found = assessment(context, options)
-    lines = found.groups(by)
-    if output_format == "json":
-        output.print_json(found.head("slurm-trace/groups/1"), "groups", map(asdict, lines[:top]))
-    elif output_format == "csv":
-        names = list(asdict(lines[0])) if lines else ["by", "key"]
-        output.print_csv(names, map(asdict, lines[:top]))
-    else:
-        tables.print_groups(found, lines, top or TOP)
-    tables.warn_of_gaps(found)
-    unread = not lines and not found.all_ruled_out
-    if check and (unread or any(g.verdict != "RULED_OUT" for g in lines)):
-        raise CheckFailed("not every group is ruled out")
 
 
 @click.command()

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from slurm_trace.cli import groups as group_command
 from slurm_trace.cli import output
 from slurm_trace.cli.ranking import assessment, question_options
 from slurm_trace.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
+    from slurm_trace.analysis.memberships import By
     from slurm_trace.assess import Assessment
 
 TOP = 50
+GROUPS: tuple[By, ...] = ("all", "cluster", "account", "user")
 
 
 @click.command()
@@ -41,7 +43,6 @@ def write_html(found: Assessment, path: Path, top: int = TOP) -> None:
         UsageProblem: There is something that is no file.
         EnvironmentProblem: The file can't be written.
     """
-    from slurm_trace.analysis.groups import BY
     from slurm_trace.analysis.picture import histogram
     from slurm_trace.analysis.report import render
     from slurm_trace.analysis.thresholds import Thresholds
@@ -52,10 +53,8 @@ def write_html(found: Assessment, path: Path, top: int = TOP) -> None:
         "runaway_jobs": list(found.jobs(top, runaway=True)),
         "jobs": list(found.jobs(top)),
     }
-    groups = [
-        found.head("slurm-trace/groups/1") | {"groups": [asdict(group) for group in found.groups(by)]}
-        for by in BY
-    ]
+    grouping, head = found.grouping(), found.head("slurm-trace/groups/1") | group_command.head(found)
+    groups = [head | {"groups": list(group_command.entries(grouping.groups(by)))} for by in GROUPS]
     bounds = found.envelope.magnitude()[found.ranking_members].tolist()
     overlay = found.request.overlay
     marks = [(t.id, t.flop) for t in Thresholds.load(Path(overlay) if overlay else None)]

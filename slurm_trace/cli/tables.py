@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Context
-from typing import TYPE_CHECKING, Any, SupportsInt
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from slurm_trace.analysis.names import moment
 from slurm_trace.cli import output
 
 if TYPE_CHECKING:
-    from slurm_trace.analysis.groups import Group
     from slurm_trace.assess import Assessment
 
 TOP = 20
@@ -57,8 +55,8 @@ def summary(found: Assessment) -> list[str]:
     lines = [
         f"Which runs cannot have reached {head['threshold']['id']} ({flop(found.threshold.flop)} FLOP)? "
         f"Counted: {found.question.basis}, rung {head['trust']}, margin {head['margin']:g}",
-        "  each run by itself, with the declared and the default assumptions: " + _tally(tally),
-        "  each run by itself, granting nothing that is not proven: " + _tally(strict),
+        "  each run by itself, with the declared and the default assumptions: " + tally_line(tally),
+        "  each run by itself, granting nothing that is not proven: " + tally_line(strict),
         f"  from {inputs['jobs']} runs: {inputs['never_started']} never started, {inputs['runaway']} never closed, "
         f"{inputs['rejected']} rows rejected; rates {inputs['rates'][:12]}, evaluator {inputs['evaluator']}",
     ]
@@ -73,7 +71,8 @@ def summary(found: Assessment) -> list[str]:
     return lines
 
 
-def _tally(tally: Mapping[str, int]) -> str:
+def tally_line(tally: Mapping[str, int]) -> str:
+    """Verdicts and how many there are of each."""
     return ", ".join(f"{n} {verdict}" for verdict, n in tally.items())
 
 
@@ -85,7 +84,7 @@ def _job_cells(job: Mapping[str, Any]) -> tuple[str, ...]:
         job["user"] or "-",
         job["account"] or "-",
         job["state"],
-        _or_dash(job["nodes"]),
+        or_dash(job["nodes"]),
         gpus or ("unknown" if job["gpu_count"] is None else "0"),
         duration(job["held_s"]),
         flop(job["bound_flop"]),
@@ -93,60 +92,6 @@ def _job_cells(job: Mapping[str, Any]) -> tuple[str, ...]:
         job["verdict"],
         job["verdict_strict"],
     )
-
-
-def print_groups(found: Assessment, lines: Sequence[Group], top: int) -> None:
-    """What came out for all groups, then the first of them, the ones that can't be ruled out first."""
-    asked, *_, inputs = summary(found)[:4]
-    click.echo(asked.replace("Which runs", "Which groups"))
-    click.echo(
-        "  with the declared and the default assumptions: " + _tally(Counter(g.verdict for g in lines))
-    )
-    click.echo("  granting nothing that is not proven: " + _tally(Counter(g.verdict_strict for g in lines)))
-    click.echo(inputs)
-    output.print_table(
-        (
-            "group",
-            "runs",
-            "users",
-            "GPU hours",
-            "bound FLOP",
-            "of T",
-            "verdict",
-            "strict",
-            "fewest runs",
-            "fewest users",
-        ),
-        (
-            (
-                g.key,
-                str(g.jobs),
-                str(g.users),
-                hours(g.gpu_seconds) + (f" (+{g.gpu_unknown_jobs} unknown)" if g.gpu_unknown_jobs else ""),
-                flop(g.bound_flop),
-                ratio(g.ratio),
-                g.verdict,
-                g.verdict_strict,
-                _or_dash(g.fewest_jobs),
-                _or_dash(g.fewest_users),
-            )
-            for g in lines[:top]
-        ),
-        right=("runs", "users", "GPU hours", "bound FLOP", "of T", "fewest runs", "fewest users"),
-        spare=("users", "GPU hours", "fewest users", "strict", "fewest runs"),
-    )
-    if len(lines) > top:
-        click.echo(f"  and {len(lines) - top} more groups, further down in the same order (--top)")
-    reasons = dict.fromkeys(
-        (
-            "ruled out by its capacity all the same" if g.verdict == "RULED_OUT" else "not enough to tell",
-            reason,
-        )
-        for g in lines[:top]
-        for reason in g.reasons
-    )
-    for what, reason in list(reasons)[:TOP]:
-        click.echo(f"  {what}: {output.printable(reason)}")
 
 
 def print_explanation(
@@ -257,13 +202,6 @@ def hours(seconds: int) -> str:
     return f"{seconds / 3600:,.0f}" if seconds >= 36_000 or not seconds else f"{seconds / 3600:.2g}"
 
 
-def moment(epoch_s: object) -> str:
-    """A time as `explain` takes it back after the @."""
-    if not isinstance(epoch_s, SupportsInt):
-        return "unknown"
-    return datetime.fromtimestamp(int(epoch_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def duration(seconds: int | None) -> str:
     """D-HH:MM:SS as Slurm writes it."""
     if seconds is None:
@@ -273,5 +211,6 @@ def duration(seconds: int | None) -> str:
     return f"{days}-{clock}" if days else clock
 
 
-def _or_dash(value: object) -> str:
+def or_dash(value: object) -> str:
+    """What is not known is a dash."""
     return "-" if value is None else str(value)

@@ -29,6 +29,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "accounting.events",
         "accounting.nodes",
         "accounting.records",
+        "accounting.sreport",
         "accounting.states",
         "accounting.tres",
         "site.profile",

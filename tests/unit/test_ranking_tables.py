@@ -9,9 +9,10 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import select
 
+from slurm_trace.analysis.names import moment
 from slurm_trace.cli.main import app
 from slurm_trace.cli.output import print_table
-from slurm_trace.cli.tables import hours, moment
+from slurm_trace.cli.tables import hours
 from slurm_trace.errors import CheckFailed, UsageProblem
 from slurm_trace.store.engine import open_store
 from slurm_trace.store.models import verdict
