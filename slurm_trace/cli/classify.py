@@ -119,6 +119,10 @@ def _head(found: Classification) -> dict[str, Any]:
             for one in finding.wanted
         ],
         "recomputed": {"agrees": True, "sums": len(finding.sums)},
+        "grades": [
+            {"id": grade.id, "from_centibans": grade.from_centibans, "words": grade.words}
+            for grade in found.registry.grades
+        ],
         "errors": list(found.registry.errors),
     }
 
@@ -207,6 +211,11 @@ def _print(found: Classification) -> None:
         right=("decibans",),
     )
     _print_channels(found)
+    grades = ", ".join(f"{grade.id} from {grade.from_centibans / 10:g}" for grade in registry.grades)
+    limit = registry.limits.unverified_grade
+    click.echo(
+        f"  grades in decibans: {grades}; none above {limit} while a table that counts is an assumption"
+    )
     for pair in finding.pairs:
         click.echo(f"  {_pair(found, pair)}")
     for one in finding.wanted[:WANTED]:
