@@ -275,10 +275,9 @@ class _Move:
         return self._trail.kind("pipe_cycles", None), cycles
 
     def _half_dead(self, cycles: Cycles) -> bool:
-        """Too little for a card at work, or all of one kind of pipe stood still and the other does not explain it."""
-        tensor, vector = cycles.tensor + cycles.dmma, cycles.vector
+        """Too little for a card at work, or no matrix product at all, or nothing else: no witness bears that out."""
         still = not self._moved[MMA] or not any(self._moved[name] for name in (INTEGER, *FLOATS))
-        return max(tensor, vector) * (_LOADED if still else _LITTLE) < cycles.elapsed
+        return still or max(cycles.tensor + cycles.dmma, cycles.vector) * _LITTLE < cycles.elapsed
 
     def _fault(self, scale: int | None) -> str | None:
         known = [value for value in self._moved.values() if value is not None]
