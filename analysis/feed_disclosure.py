@@ -5,7 +5,7 @@
 * A cell of fewer than K charges, or of a SKU of fewer than K accounts, is left out.
 * So that it is not what is missing to a total, the next larger cell is left out with it, and so on until at least two
   cells of together at least K charges (and accounts) are; and a total is told only where the cells that are told give
-  the same power of ten (and the same verdict) by themselves: whatever lies in the others, it would read the same.
+  the same power of ten (and the same verdict) by themselves, so that it reads as if the others were empty.
 """
 
 from __future__ import annotations

@@ -233,8 +233,8 @@ class _Layout:
         if len(cells) != self.width:
             raise _Unreadable(f"{len(cells)} columns where the header has {self.width}")
         cell = {name: cells[at].strip() for name, at in self._columns.items()}
-        # A last cell without a line end may have been cut off: a figure in it is none.
-        whole = {n: t for n, t in cell.items() if not (record.cut and self._columns[n] == self.width - 1)}
+        if record.cut:
+            self._drop_last(cell)
         for name in ("account", "sku"):
             if not cell[name]:
                 raise _Unreadable(f"{name} is missing")
@@ -245,8 +245,8 @@ class _Layout:
         if end <= start:
             raise _Unreadable("its charge period is empty: end does not lie after start")
         flags: list[str] = []
-        used_s = self._used_s(whole, flags)
-        quantity = _quantity(whole.get("quantity", ""), flags)
+        used_s = self._used_s(cell, flags)
+        quantity = _quantity(cell.get("quantity", ""), flags)
         if not cell["resource"]:
             flags.append("resource_missing")
         cost = read_number(cell.get("cost", ""))
@@ -272,6 +272,20 @@ class _Layout:
             line=record.line,
             raw=record.raw,
         )
+
+    def _drop_last(self, cell: dict[str, str]) -> None:
+        """What stands in the last cell of a line without end may be only the beginning of it."""
+        for name, text in list(cell.items()):
+            if self._columns[name] != self.width - 1:
+                continue
+            if name in ("start", "end"):
+                # The zone may be missing, or the time of the day, without which more counts.
+                doubtful = ":" in text and not text.endswith(("Z", "UTC"))
+            else:
+                doubtful = name in ("account", "sku")
+                cell[name] = ""
+            if doubtful:
+                raise _Unreadable("its line has no end and may be cut off; export the feed again")
 
     def _moment(self, text: str, name: str) -> int:
         # A period that ends on a date ends with it, as far as can be told.

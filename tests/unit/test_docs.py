@@ -24,3 +24,28 @@ def test_the_example_of_a_site_profile_is_one(tmp_path):
     path = tmp_path / "site.toml"
     path.write_text(example)
     assert set(load_profile(path).clusters) == set(tomllib.loads(example)["clusters"])
+
+
+def test_the_columns_and_assumptions_of_a_feed_are_documented():
+    from slurm_trace.accounting.feed_columns import ALIASES
+
+    text = (DOCS / "FEED.md").read_text()
+    for name, aliases in ALIASES.items():
+        assert f"`{name}`" in text
+        assert all(alias in text for alias in aliases), name
+    schema = json.loads(files("slurm_trace.schema.json").joinpath("feed-report.schema.json").read_text())
+    assumptions = schema["properties"]["total"]["properties"]["assumptions"]["items"]["properties"]["id"][
+        "enum"
+    ]
+    assert {f"`{name}`" for name in assumptions} <= set(re.findall(r"`[a-z_]+`", text))
+
+
+def test_the_example_of_a_sku_is_one(tmp_path):
+    from slurm_trace.analysis.provider_skus import ProviderSkus
+    from slurm_trace.analysis.rates import Rates
+
+    (example,) = re.findall(r"```json\n(.*?)```", (DOCS / "FEED.md").read_text(), re.DOTALL)
+    path = tmp_path / "overlay.json"
+    path.write_text(example)
+    skus = ProviderSkus.load(Rates.load(), "max_any_op", path)
+    assert skus.meaning("hill", "Box 8", {}, late=False).how == "listed"
