@@ -12,6 +12,7 @@ import pandas as pd
 
 from slurm_trace.analysis.envelope import Bools, Envelope, Ints
 from slurm_trace.analysis.release import KILLED, LIMIT, NODE_LOST, OPEN, WHY
+from slurm_trace.analysis.rules.evaluate import Decisions
 from slurm_trace.analysis.tracking import Status
 from slurm_trace.analysis.verdicts import INSUFFICIENT, VERDICTS, Question, assumptions, verdicts
 
@@ -56,6 +57,7 @@ def rows(
     complete: dict[str, Status],
     since: int | None = None,
     until: int | None = None,
+    decisions: Decisions | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The entries of `jobs` in `slurm-trace/rank/1`, in the given order.
 
@@ -66,6 +68,7 @@ def rows(
         complete: What stands behind records_complete, by cluster.
         since: Start of the window, for usage figures only.
         until: End of the window, likewise.
+        decisions: What the rules say of every run; without them an entry has no `routes`.
     """
 
     @lru_cache(maxsize=100_000)
@@ -113,6 +116,7 @@ def rows(
                 "coverage": envelope.coverage(i),
                 "flags": flags(envelope, i, texts["flags"][n]),
                 "reasons": reasons(envelope, i),
+                **({} if decisions is None else {"routes": decisions.entries(i)}),
             }
 
 

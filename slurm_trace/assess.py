@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -17,14 +17,20 @@ from slurm_trace.analysis.capacity import Inventory
 from slurm_trace.analysis.completeness import Coverage, completeness, covered
 from slurm_trace.analysis.control import Compared, compare
 from slurm_trace.analysis.envelope import Bools, Envelope, envelope
-from slurm_trace.analysis.groups import NO_TERMS, Grouping, Groups, Terms
+from slurm_trace.analysis.groups import NO_TERMS, Group, Grouping, Groups, Terms
 from slurm_trace.analysis.job_ids import JobIds, job_ids
 from slurm_trace.analysis.ladder import Rung, Telemetry
 from slurm_trace.analysis.memberships import By, columns_of
 from slurm_trace.analysis.ranking import ranked, rows, touching
 from slurm_trace.analysis.rates import Rates
 from slurm_trace.analysis.records import Records
+from slurm_trace.analysis.rules.evaluate import Column, Decisions, evaluate
+from slurm_trace.analysis.rules.membership import KINDS, observe_membership
+from slurm_trace.analysis.rules.observe import observe_groups, observe_runs, observe_samples
+from slurm_trace.analysis.rules.ruleset import RuleSet
 from slurm_trace.analysis.thresholds import Threshold, Thresholds
+from slurm_trace.analysis.tracking import Status
+from slurm_trace.analysis.unattributed import unattributed
 from slurm_trace.analysis.verdicts import RULED_OUT, VERDICTS, Question, verdicts
 from slurm_trace.errors import UsageProblem
 from slurm_trace.site.profile import SiteProfile, load_profile
@@ -37,7 +43,8 @@ from slurm_trace.store.load import (
     load_imports,
     load_runs,
 )
-from slurm_trace.store.telemetry import load_cycles
+from slurm_trace.store.summaries import load_summaries
+from slurm_trace.store.telemetry import load_cycles, load_ends
 from slurm_trace.store.verdicts import StoredVerdict
 from slurm_trace.version import EVALUATOR_VERSION, VERSION
 
@@ -66,6 +73,7 @@ class Request:
         profile: Path of the site profile.
         overlay: Path of the site's own rates and thresholds.
         trust: The lowest rung to go down to.
+        routes: What the rules say beside the verdicts will be asked for, so what it rests on is loaded too.
         kinds: Kinds of groups that will be asked for.
         terms: What else decides what is asked of groups.
         control: Sums of the same time from elsewhere, to hold the records against.
@@ -79,6 +87,7 @@ class Request:
     profile: str | None = None
     overlay: str | None = None
     trust: Rung = "allocation"
+    routes: bool = False
     kinds: tuple[By, ...] = ()
     terms: Terms = NO_TERMS
     control: tuple[ControlTotal, ...] = ()
@@ -98,6 +107,7 @@ class Assessment:
     in_window: Bools
     records: Records
     inventory: Inventory
+    summaries: pd.DataFrame | None
     control: tuple[Compared, ...] = ()
     job_ids: Mapping[str, JobIds] = field(default_factory=dict)
 
@@ -134,6 +144,8 @@ class Assessment:
                 "rates": self.rates.digest,
                 "thresholds": self.thresholds_digest,
                 "site_profile": self.site.digest,
+                "rules": RuleSet.load().digest,
+                "rules_generation": RuleSet.load().generation.generation,
                 "evaluator": f"{VERSION}/{EVALUATOR_VERSION}",
             },
             "records_complete": {
@@ -141,23 +153,42 @@ class Assessment:
             },
         }
 
-    def jobs(self, top: int | None = None, *, runaway: bool = False) -> Iterator[dict[str, Any]]:
+    def jobs(
+        self, top: int | None = None, *, runaway: bool = False, decisions: Decisions | None = None
+    ) -> Iterator[dict[str, Any]]:
         """The ranked runs (or, apart, the records that were never closed)."""
         chosen = self.members & self.envelope.release.runaway if runaway else self.ranking_members
         order = ranked(self.envelope, chosen, self.question)
-        return self.rows(order if top is None else order[:top])
+        return self.rows(order if top is None else order[:top], decisions)
 
-    def rows(self, order: Any) -> Iterator[dict[str, Any]]:
-        """Runs at these positions as entries of a report."""
-        complete = {name: c.status for name, c in self.records.complete.items()}
+    def rows(self, order: Any, decisions: Decisions | None = None) -> Iterator[dict[str, Any]]:
+        """Runs at these positions as entries of a report, with their routes if what the rules say is given."""
         return rows(
             self.envelope,
             order,
             self.question,
-            complete=complete,
+            complete=self._complete,
             since=self.request.since,
             until=self.request.until,
+            decisions=decisions,
         )
+
+    @property
+    def _complete(self) -> dict[str, Status]:
+        return {name: c.status for name, c in self.records.complete.items()}
+
+    def observed(self, positions: Sequence[int] | None = None) -> dict[str, Column]:
+        """All that the rules may ask of runs, one entry a run of the store; right for `positions` if they are given."""
+        columns = observe_runs(self.envelope, self.question, self._complete)
+        if self.summaries is not None:
+            columns |= observe_samples(self.envelope, self.summaries)
+        verdict = verdicts(self.envelope, self.question)
+        near = None if positions is None else np.array(positions, dtype=np.int64)
+        return columns | observe_membership(self.envelope, self.members, verdict, self._grouping, near)
+
+    def decisions(self, positions: Sequence[int] | None = None) -> Decisions:
+        """What the current rules say of runs, beside the verdict too (with `request.routes`)."""
+        return evaluate(RuleSet.load(), self.observed(positions))
 
     @property
     def all_ruled_out(self) -> bool:
@@ -206,9 +237,18 @@ class Assessment:
         terms = self.request.terms
         return terms if self.threshold.of_base is None else replace(terms, base_flop=None)
 
+    def group_routes(self, groups: Sequence[Group]) -> list[list[dict[str, str | None]]]:
+        """What the current rules say of groups: the routes of each, with the rules behind them."""
+        columns = observe_groups(groups, self.question, self.records)
+        decisions = evaluate(RuleSet.load(), columns, "group")
+        return [decisions.entries(i) for i in range(len(groups))]
+
     def grouping(self) -> Grouping:
         """The same question for groups of every kind in `request.kinds`, and of those that need no further columns."""
-        return Grouping(self.envelope, self.members, self.question, self.records, self.inventory, self.terms)
+        return self._grouping(self.members)
+
+    def _grouping(self, members: Bools) -> Grouping:
+        return Grouping(self.envelope, members, self.question, self.records, self.inventory, self.terms)
 
     def groups(self, by: By) -> Groups:
         """The same question for groups of one kind."""
@@ -230,7 +270,8 @@ def assess(store: Store, request: Request) -> Assessment:
         threshold = threshold.on_base(request.terms.base_flop)
     site = load_profile(request.profile)
     question = Question(threshold.flop, request.basis or "max_any_op", request.margin)
-    runs = load_runs(store, columns=(*COLUMNS, *columns_of(request.kinds)))
+    kinds = {*request.kinds, *(KINDS if request.routes else ())}
+    runs = load_runs(store, columns=(*COLUMNS, *columns_of(kinds)))
     imports = load_imports(store)
     events = load_events(store)
     as_of = _as_of(runs, imports)
@@ -283,6 +324,7 @@ def assess(store: Store, request: Request) -> Assessment:
         rejected=rejected,
         window=(request.since, request.until),
         period=period,
+        unattributed={} if bounds.ladder is None else unattributed(load_ends(store), bounds.ladder.cards),
         shortfalls={
             name: [c.reason for c in control if c.total.cluster == name and c.short_s] for name in clusters
         },
@@ -302,6 +344,7 @@ def assess(store: Store, request: Request) -> Assessment:
         inventory=Inventory(rates, site, question.basis, as_of),
         control=tuple(control),
         job_ids={name: found for name, found in ids.items() if found is not None},
+        summaries=load_summaries(store) if request.routes else None,
     )
 
 

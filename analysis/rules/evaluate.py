@@ -55,15 +55,14 @@ class Decisions:
 
     def rule_ids(self, i: int) -> list[str]:
         """Every rule that fired for a subject, verdicts that another decided over included."""
-        return [rule.id for rule, hit in zip(self.rules, self.fired[:, i], strict=True) if hit]
+        return [self.rules[n].id for n in np.flatnonzero(self.fired[:, i]).tolist()]
 
     def counted(self, i: int) -> list[Rule]:
         """The rule that gave the verdict, and those that add to it."""
         by = int(self.decided_by[i])
         found = [] if by < 0 else [self.rules[by]]
-        return found + [
-            r for r, hit in zip(self.rules, self.fired[:, i], strict=True) if hit and not r.decides
-        ]
+        fired = (self.rules[n] for n in np.flatnonzero(self.fired[:, i]).tolist())
+        return found + [rule for rule in fired if not rule.decides]
 
     def routes(self, i: int) -> list[str]:
         """The verdict first, then what is to be said beside it: WARN, ATTRIBUTE(user)."""

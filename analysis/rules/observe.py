@@ -6,17 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from slurm_trace.analysis.claims import Claim
-from slurm_trace.analysis.envelope import Bools, Envelope, Ints
+from slurm_trace.analysis.envelope import Bools, Envelope
 from slurm_trace.analysis.groups import Group, Records
 from slurm_trace.analysis.question import Question
 from slurm_trace.analysis.rules.bounds import STATUSES, observe_bounds, observe_group_bounds
 from slurm_trace.analysis.rules.evaluate import Column
-from slurm_trace.analysis.rules.rule import VERDICTS
-from slurm_trace.analysis.rules.ruleset import RuleSet
 from slurm_trace.analysis.tracking import Status
 
 _CONTRADICTIONS = ("elapsed_disagrees", "nodes_disagree", "alloc_changed", "shortened")
@@ -101,28 +98,6 @@ def observe_samples(envelope: Envelope, summaries: pd.DataFrame) -> dict[str, Co
         "O17.energy_j": seen["energy_mj"] / 1000.0,
         "O17.resets": seen["energy_resets"],
         "O18.top_bytes": seen["memory_used_max_bytes"],
-    }
-
-
-def observe_membership(
-    verdict: npt.NDArray[np.int8], user_jobs: Ints, reaches: Mapping[str, Bools]
-) -> dict[str, Column]:
-    """What the groups that runs belong to mean for them.
-
-    Args:
-        verdict: The verdict on each run by itself, as an index into VERDICTS.
-        user_jobs: Runs of the same person; -1 where nobody is named.
-        reaches: By kind of group: the group of the run is not ruled out, and its runs on record reach T together.
-
-    Returns:
-        Columns of shape (runs,); a kind of group that is not given is NULL.
-    """
-    values = RuleSet.load().features["O11.verdict"].values
-    codes = np.array([values.index(name) for name in VERDICTS], dtype=np.int8)
-    return {
-        "O11.verdict": codes[verdict],
-        "O11.user_jobs": np.where(user_jobs < 0, np.nan, user_jobs),
-        **{f"O11.{by}_reaches": hit for by, hit in reaches.items()},
     }
 
 

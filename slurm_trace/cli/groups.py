@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, fields
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 BY = ("all", "cluster", "account", "user", "lineage", "family")
 PAUSE = "14d"
+AT_ONCE = 5_000
+"""Groups that the rules are put to at once."""
 
 
 @click.command()
@@ -100,9 +103,9 @@ def groups(
     lines = {by: grouping.groups(by) for by in kinds}
     chosen = (group for listed in lines.values() for group in listed[:top])
     if output_format == "json":
-        output.print_json(found.head("slurm-trace/groups/1") | head(found), "groups", entries(chosen))
+        output.print_json(found.head("slurm-trace/groups/1") | head(found), "groups", entries(found, chosen))
     elif output_format == "csv":
-        output.print_csv([field.name for field in fields(Group)], entries(chosen))
+        output.print_csv([*(field.name for field in fields(Group)), "routes"], entries(found, chosen))
     else:
         group_tables.print_groups(found, grouping, lines, top or TOP)
     tables.warn_of_gaps(found)
@@ -135,10 +138,12 @@ def head(found: Assessment) -> dict[str, Any]:
     }
 
 
-def entries(groups: Iterable[Group]) -> Iterator[dict[str, Any]]:
+def entries(found: Assessment, groups: Iterable[Group]) -> Iterator[dict[str, Any]]:
     """Groups in the form of the JSON contract."""
-    for group in groups:
-        yield {field.name: getattr(group, field.name) for field in fields(group)}
+    left = iter(groups)
+    while part := list(islice(left, AT_ONCE)):
+        for group, routes in zip(part, found.group_routes(part), strict=True):
+            yield {field.name: getattr(group, field.name) for field in fields(group)} | {"routes": routes}
 
 
 def _flop(text: str) -> int:

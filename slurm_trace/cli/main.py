@@ -29,6 +29,7 @@ _GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "report": ("report:report", "Write the audit report as one HTML file."),
         "thresholds": ("registries:thresholds", "Print the registry of compute thresholds."),
         "rates": ("registries:rates", "Print the registry of device rates."),
+        "rules": ("", "Print the rules that verdicts and warnings follow from; compare their generations."),
         "hooks": ("", "Install the hooks of the node side, print the lines for slurm.conf."),
         "node": ("", "The node side: sampler, its state, checks."),
         "store": ("", "Create, upgrade and inspect the store."),
@@ -47,6 +48,13 @@ _GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "spool": ("import_spool:spool", "Import sealed files of the samplers."),
         "events": ("importing:events", "Import node and TRES events (sacctmgr show event)."),
         "feed": ("import_feed:feed", "Import a cloud account's billing feed (CSV)."),
+    },
+    "rules": {
+        "list": ("rules:list_", "Print the rules."),
+        "show": ("rules:show", "Print one rule, with its reason and where it comes from."),
+        "observables": ("rules:observables", "Print what rules may ask of runs and of groups."),
+        "sources": ("rules:sources", "Print where values come from, and what a site needs to have them."),
+        "compare": ("rules:compare", "Put one generation of the rules beside another, run by run."),
     },
     "site": {
         "probe": ("site:probe", "Write a site profile from a live Slurm."),

@@ -54,7 +54,7 @@ def write_html(found: Assessment, path: Path, top: int = TOP) -> None:
         "jobs": list(found.jobs(top)),
     }
     grouping, head = found.grouping(), found.head("slurm-trace/groups/1") | group_command.head(found)
-    groups = [head | {"groups": list(group_command.entries(grouping.groups(by)))} for by in GROUPS]
+    groups = [head | {"groups": list(group_command.entries(found, grouping.groups(by)))} for by in GROUPS]
     bounds = found.envelope.magnitude()[found.ranking_members].tolist()
     overlay = found.request.overlay
     marks = [(t.id, t.flop) for t in Thresholds.load(Path(overlay) if overlay else None)]

@@ -12,6 +12,7 @@ from slurm_trace.analysis.names import moment
 from slurm_trace.cli import output
 
 if TYPE_CHECKING:
+    from slurm_trace.analysis.rules.rule import Rule
     from slurm_trace.assess import Assessment
 
 TOP = 20
@@ -144,6 +145,12 @@ def print_explanation(
         click.echo("  not granted: " + ", ".join(a["id"] for a in entry["assumptions"] if a not in granted))
     if entry["flags"]:
         click.echo("  flags: " + ", ".join(entry["flags"]))
+
+
+def print_rules(rules: Sequence[Rule]) -> None:
+    """The rules behind the routes of one run, each with its reason."""
+    for rule in rules:
+        click.echo(f"  rule {rule.id}: {rule.route_text}: {output.printable(rule.reason)}")
 
 
 def _taken_high(

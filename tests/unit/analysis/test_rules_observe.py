@@ -15,12 +15,7 @@ from hypothesis import strategies as st
 from slurm_trace.analysis.rules.bounds import observe_bounds, observe_group_bounds
 from slurm_trace.analysis.rules.compare import Comparison
 from slurm_trace.analysis.rules.evaluate import evaluate
-from slurm_trace.analysis.rules.observe import (
-    observe_groups,
-    observe_membership,
-    observe_runs,
-    observe_samples,
-)
+from slurm_trace.analysis.rules.observe import observe_groups, observe_runs, observe_samples
 from slurm_trace.analysis.rules.ruleset import RuleSet, generations
 from slurm_trace.analysis.verdicts import VERDICTS, Question, group_verdict, verdicts
 from slurm_trace.store.summaries import COLUMNS
@@ -126,7 +121,7 @@ def found(tmp_path):
         row(6, 9, NNodes="3"),
         row(7, 40, user="u2"),
     ]
-    return judge(tmp_path, sacct_text(rows))[1]
+    return judge(tmp_path, sacct_text(rows), routes=True)[1]
 
 
 def rules_of(found, columns, number):
@@ -149,16 +144,35 @@ def test_what_accounting_tells(found):
 def test_features_are_those_of_the_registry_and_none_is_never_given(found):
     features = RuleSet.load().features
     summaries = pd.DataFrame(columns=list(COLUMNS[1:]), dtype=np.float64)
-    size = len(found.envelope)
-    reaches = {by: np.zeros(size, dtype=bool) for by in ("family", "lineage", "user", "account")}
-    of_runs = (
-        observe_runs(found.envelope, found.question, {"c": "assumed"})
-        | observe_samples(found.envelope, summaries)
-        | observe_membership(np.zeros(size, dtype=np.int8), np.zeros(size, dtype=np.int64), reaches)
-    )
+    of_runs = found.observed() | observe_samples(found.envelope, summaries)
     assert of_runs.keys() == {f.id for f in features.values() if "run" in f.subjects}
     of_groups = observe_groups(found.groups("user"), found.question, found.records)
     assert of_groups.keys() == {f.id for f in features.values() if "group" in f.subjects}
+
+
+def test_what_a_run_is_part_of(tmp_path):
+    rows = [
+        *(row(n, 4, start=T0 + n * 4 * DAY, JobName="train") for n in range(1, 14)),
+        row(20, user="u2", Account="a1", JobName="other", NNodes="1"),
+        row(21, user="u3", Account="a3"),
+        row(22, 300, user="u4", Account="a4"),
+        row(23, user="", Account=""),
+    ]
+    _, found = judge(tmp_path, sacct_text(rows), routes=True)
+    raw = found.envelope.runs["job_id_raw"].tolist()
+    everything = found.observed()
+    decided = found.decisions()
+    routes = {number: decided.routes(i) for i, number in enumerate(raw)}
+    for number in range(1, 14):
+        assert routes[number][1:] == ["WARN", "ATTRIBUTE(lineage)", "ATTRIBUTE(user)", "ATTRIBUTE(account)"]
+    assert routes[20] == ["RULED_OUT", "ATTRIBUTE(account)"]
+    assert routes[21] == ["RULED_OUT"]
+    assert routes[22] == ["NOT_RULED_OUT"]  # by itself: there is nothing to attribute
+    assert everything["O11.user_jobs"][raw.index(1)] == 13
+    assert np.isnan(everything["O11.user_jobs"][raw.index(23)])
+    for i in range(len(raw)):  # asked of one run, the answer is the same
+        alone = found.observed([i])
+        assert all(np.array_equal(alone[name][i], everything[name][i], equal_nan=True) for name in everything)
 
 
 def test_flags_of_leases_are_null_without_leases(found):
