@@ -54,5 +54,8 @@ def worst_windows(codes: Ints, groups: int, begin: Ints, end: Ints, amounts: Exa
     # All of a group that came has gone before the next one begins, so one running sum serves them all.
     best = total.largest(group, groups)
     found = best >= 0
-    since = np.where(found, at[best] if len(at) else 0, 0)
-    return Windows(since.astype(np.int64), found, length_s)
+    since = np.zeros(groups, dtype=np.int64)
+    # The same runs are touched until the next one comes or goes; midway as much of them as can be lies inside.
+    first, last = at[best[found]], at[best[found] + 1] - 1
+    since[found] = (first + np.maximum(last, first)) // 2
+    return Windows(since, found, length_s)
