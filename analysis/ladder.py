@@ -134,6 +134,14 @@ class Cards:
         rung = RUNGS[min(proven, self._trust, BUSY - 1)]
         return Price(rung, {f"{pipe}_kcycles": rate for pipe, rate in self._per(rung, card).items()})
 
+    def whole_per_kcycle(self, name: str | None, profile: str | None, sm_count: int | None) -> int:
+        """Operations in a thousand cycles of a card; of one that the registry does not know, those of the largest."""
+        card = self.card(name, profile, sm_count)
+        if card is not None:
+            return card.whole
+        every = (self._of(device, None, None) for device in self._rates.devices.values())
+        return max(one.whole for one in every if one is not None)
+
     def _per(self, rung: Rung, card: Card) -> dict[str, int]:
         if rung == "cycles_elapsed":
             return {"elapsed": card.whole}

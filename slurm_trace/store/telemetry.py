@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sqlalchemy import Connection, Table, delete, select
+from sqlalchemy import Connection, Table, delete, func, select
 
 from slurm_trace.node.fields import COUNTER_NAMES
 from slurm_trace.store.bulk import in_chunks, insert_rows
@@ -17,6 +17,7 @@ from slurm_trace.store.catalog import Ids
 from slurm_trace.store.engine import Store
 from slurm_trace.store.leases import one_a_part
 from slurm_trace.store.models import (
+    cluster,
     counter_read,
     interned,
     job_run,
@@ -28,7 +29,7 @@ from slurm_trace.store.models import (
     spool_file,
 )
 from slurm_trace.store.spool_rows import intern
-from slurm_trace.store.stretches import Kind, Read, S, Stretch, Trail, Witness, stretches
+from slurm_trace.store.stretches import ACTIVE, ENERGY, Kind, Read, S, Stretch, Trail, Witness, stretches
 
 CLOCK_S = 2
 """How far the node's clock may be behind the controller's unnoticed: so much before the release is not proven."""
@@ -104,6 +105,64 @@ def load_stretches(store: Store, run_id: int) -> list[Stretch]:
             connection.execute(select(lease).where(lease.c.run_id == run_id).order_by(lease.c.digest))
         )
         return _of_run(run, leases, _trails(connection, leases))
+
+
+_CARD = ("cluster", "boot_id", "uuid", "driver", "name", "mig_profile")
+_CARD_NUMBERS = ("lease", "held_from_ns", "held_to_ns", "sm_count", "clock_max_mhz", "facts_id")
+_ENDS = ("first_ns", "last_ns", "first_active", "last_active", "first_energy", "last_energy")
+
+
+def load_ends(store: Store) -> pd.DataFrame:
+    """The first and the last counter read of each device of each file, see `analysis.unattributed`."""
+    place = counter_read.c.position
+    ends = (
+        select(
+            counter_read.c.spool_id,
+            counter_read.c.number,
+            func.min(place).label("a"),
+            func.max(place).label("b"),
+        )
+        .group_by(counter_read.c.spool_id, counter_read.c.number)
+        .subquery()
+    )
+    first, last = counter_read.alias(), counter_read.alias()
+    query = (
+        select(
+            cluster.c.name,
+            lease.c.boot_id,
+            lease_device.c.uuid,
+            spool_file.c.driver_version,
+            lease_device.c.name,
+            lease_device.c.mig_profile,
+            lease.c.id,
+            spool_file.c.from_ns,
+            spool_file.c.to_ns,
+            *(lease_device.c[name] for name in ("sm_count", "sm_clock_max_mhz", "facts_id")),
+            *(side.c[n] for n in ("mono_ns", ACTIVE, ENERGY) for side in (first, last)),
+        )
+        .select_from(ends)
+        .join(first, (first.c.spool_id == ends.c.spool_id) & (first.c.position == ends.c.a))
+        .join(last, (last.c.spool_id == ends.c.spool_id) & (last.c.position == ends.c.b))
+        .join(
+            lease_device,
+            (lease_device.c.spool_id == ends.c.spool_id) & (lease_device.c.number == ends.c.number),
+        )
+        .join(spool_file, spool_file.c.id == ends.c.spool_id)
+        .join(lease, lease.c.id == spool_file.c.lease_id)
+        .join(cluster, cluster.c.id == lease.c.cluster_id)
+    )
+    with store.reading() as connection:
+        rows = connection.execute(query).cursor.fetchall()
+        frame = pd.DataFrame(rows, columns=[*_CARD, *_CARD_NUMBERS, *_ENDS])
+        for name in (*_CARD_NUMBERS, *_ENDS):
+            frame[name] = frame[name].astype("Int64")
+        limits: dict[int, int | None] = {}
+        for chunk in in_chunks(frame["facts_id"].unique().tolist()):
+            told = select(interned.c.id, interned.c.text).where(interned.c.id.in_(chunk))
+            limits.update(
+                (row.id, json.loads(row.text).get("power_limit_mw")) for row in connection.execute(told)
+            )
+    return frame.assign(power_limit_mw=frame["facts_id"].map(limits).astype("Int64")).drop(columns="facts_id")
 
 
 def _of_run(run: Any, leases: Sequence[Any], trails: Mapping[int, list[_Part]]) -> list[Stretch]:
