@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from slurm_trace.analysis.energy import energy
 from slurm_trace.analysis.envelope import Bools, Envelope, Ints
+from slurm_trace.analysis.rates import Rates
 from slurm_trace.analysis.release import KILLED, LIMIT, NODE_LOST, OPEN, WHY
 from slurm_trace.analysis.rules.evaluate import Decisions
 from slurm_trace.analysis.tracking import Status
@@ -54,6 +56,7 @@ def rows(
     order: Ints,
     question: Question,
     *,
+    rates: Rates,
     complete: dict[str, Status],
     since: int | None = None,
     until: int | None = None,
@@ -65,6 +68,7 @@ def rows(
         envelope: The bounds.
         order: Positions, best first (see `ranked`).
         question: The threshold, the basis and the margin.
+        rates: The registry, for what cards can draw.
         complete: What stands behind records_complete, by cluster.
         since: Start of the window, for usage figures only.
         until: End of the window, likewise.
@@ -114,15 +118,20 @@ def rows(
                 "verdict_strict": VERDICTS[strict[i]],
                 "assumptions": rests_on(*key, first_of.setdefault(key, i)),
                 "coverage": envelope.coverage(i),
-                "flags": flags(envelope, i, texts["flags"][n]),
+                "flags": flags(envelope, i, texts["flags"][n], rates),
                 "reasons": reasons(envelope, i),
                 **({} if decisions is None else {"routes": decisions.entries(i)}),
             }
 
 
-def flags(envelope: Envelope, i: int, recorded: str | None) -> list[str]:
+def flags(envelope: Envelope, i: int, recorded: str | None, rates: Rates) -> list[str]:
     """What is odd about run i: noted when it was stored, and found by comparing."""
-    found = [("runaway", envelope.release.runaway[i]), ("lease_card_larger", envelope.larger_card(i))]
+    drawn = energy(envelope, i, rates)
+    found = [
+        ("runaway", envelope.release.runaway[i]),
+        ("lease_card_larger", envelope.larger_card(i)),
+        ("lease_energy_unexplained", drawn is not None and drawn.unexplained),
+    ]
     return [*(recorded or "").split(), *(flag for flag, holds in found if holds)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from slurm_trace.accounting.sreport import ControlTotal
 from slurm_trace.analysis.capacity import Inventory
 from slurm_trace.analysis.completeness import Coverage, completeness, covered
 from slurm_trace.analysis.control import Compared, compare
+from slurm_trace.analysis.energy import energy
 from slurm_trace.analysis.envelope import Bools, Envelope, envelope
 from slurm_trace.analysis.groups import NO_TERMS, Group, Grouping, Groups, Terms
 from slurm_trace.analysis.job_ids import JobIds, job_ids
@@ -55,7 +56,7 @@ COLUMNS = (
     "run_id", "cluster", "job_id_raw", "job_id", "submit", "start", "end", "elapsed_s", "suspended_s",
     "limit_s", "step_end", "step_count", "queried_at", "uid", "node_count", "cpu_count", "user", "account",
     "state", "node_list", "source", "flags", "final", "started", "allocation", "lease_end", "lease_gpus",
-    "lease_covered_ms", "release_proven",
+    "lease_covered_ms", "lease_energy_mj", "lease_energy_from", "release_proven",
 )  # fmt: skip
 """What the question needs of a run; the rest stays in the store."""
 
@@ -167,6 +168,7 @@ class Assessment:
             self.envelope,
             order,
             self.question,
+            rates=self.rates,
             complete=self._complete,
             since=self.request.since,
             until=self.request.until,
@@ -189,6 +191,11 @@ class Assessment:
     def decisions(self, positions: Sequence[int] | None = None) -> Decisions:
         """What the current rules say of runs, beside the verdict too (with `request.routes`)."""
         return evaluate(RuleSet.load(), self.observed(positions))
+
+    def energy(self, i: int) -> dict[str, Any] | None:
+        """Energy of the GPUs of run i, as its leases tell it; evidence, and no part of the bound."""
+        found = energy(self.envelope, i, self.rates)
+        return None if found is None else asdict(found) | {"unexplained": found.unexplained}
 
     @property
     def all_ruled_out(self) -> bool:

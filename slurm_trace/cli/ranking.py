@@ -28,7 +28,7 @@ JOB_COLUMNS = (
     "rank", "cluster", "job_id", "job_id_raw", "submit", "start", "end", "user", "account", "state",
     "nodes", "gpus", "gpu_count", "run_s", "held_s", "gpu_seconds", "bound_gpu_flop", "bound_cpu_flop",
     "bound_flop", "bound_flop_strict", "ratio", "rung", "verdict", "verdict_strict", "assumptions", "coverage",
-    "flags", "reasons",
+    "flags", "reasons", "routes",
 )  # fmt: skip
 TERM_COLUMNS = (
     "node", "gpu", "kind", "device", "count", "from", "to", "seconds", "rung", "ceiling_flop_s", "flop", "source",
@@ -116,16 +116,17 @@ def rank(
     context: click.Context, /, output_format: str, top: int | None, check: bool, save: bool, **options: Any
 ) -> None:
     """Rank jobs by their compute bound against a threshold."""
-    found = assessment(context, options)
+    found = assessment(context, options, routes=output_format != "table")
     if output_format == "json":
+        decisions = found.decisions()
         head = found.head("slurm-trace/rank/1") | {
             "verdicts": found.tally(),
             "verdicts_strict": found.tally(strict=True),
-            "runaway_jobs": list(found.jobs(runaway=True)),
+            "runaway_jobs": list(found.jobs(runaway=True, decisions=decisions)),
         }
-        output.print_json(head, "jobs", found.jobs(top))
+        output.print_json(head, "jobs", found.jobs(top, decisions=decisions))
     elif output_format == "csv":
-        output.print_csv(JOB_COLUMNS, found.jobs(top))
+        output.print_csv(JOB_COLUMNS, found.jobs(top, decisions=found.decisions()))
     else:
         tables.print_ranking(found, top or TOP)
     tables.warn_of_gaps(found)
@@ -146,21 +147,27 @@ def explain(context: click.Context, /, job: str, output_format: str, strict: boo
 
     JOB is [CLUSTER:]ID[@SUBMIT]; ID is the number that Slurm shows or its raw one.
     """
-    found = assessment(context, options)
+    found = assessment(context, options, routes=True)
     position = find_run(found.envelope.runs, job)
-    entry = next(iter(found.rows([position])))
+    decisions = found.decisions([position])
+    entry = next(iter(found.rows([position], decisions)))
     terms = found.envelope.terms(position, strict=strict, stretches=_stretches(context, found, position))
     told = [asdict(t) | {"from": t.from_, "flop": t.flop} for t in terms]
     ordered = [{name: term[name] for name in TERM_COLUMNS} for term in told]
     if output_format == "json":
         entry.pop("rank")
         output.print_json(
-            found.head("slurm-trace/explain/1") | {"strict": strict, "job": entry}, "terms", ordered
+            found.head("slurm-trace/explain/1")
+            | {"strict": strict, "job": entry, "energy": found.energy(position)},
+            "terms",
+            ordered,
         )
     elif output_format == "csv":
         output.print_csv(TERM_COLUMNS, ordered)
     else:
         tables.print_explanation(found, entry, ordered, strict=strict)
+        tables.print_energy(found.energy(position))
+        tables.print_rules(decisions.counted(position))
     tables.warn_of_gaps(found)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING, Any
 
@@ -114,24 +114,7 @@ def print_explanation(
         f"T is {found.threshold.id} = {flop(found.threshold.flop)} FLOP, margin {float(found.question.margin):g}"
         + (" (strict: nothing is granted that is not proven)" if strict else "")
     )
-    if terms:
-        output.print_table(
-            ("device", "count", "node", "seconds", "ceiling FLOP/s", "FLOP", "source"),
-            (
-                (
-                    t["device"],
-                    f"{t['count']:,}",
-                    t["node"] or "-",
-                    f"{t['seconds']:,}",
-                    f"{t['ceiling_flop_s']:,}",
-                    f"{t['flop']:,}",
-                    t["source"],
-                )
-                for t in terms
-            ),
-            right=("count", "seconds", "ceiling FLOP/s", "FLOP"),
-            spare=(),
-        )
+    _print_terms(terms)
     click.echo(f"sum: {'no bound' if bound is None else f'{bound:,} FLOP'}")
     for reason in (*entry["reasons"], *_taken_high(found, entry, terms)):
         click.echo(f"  why it is not lower: {output.printable(reason)}")
@@ -151,6 +134,57 @@ def print_rules(rules: Sequence[Rule]) -> None:
     """The rules behind the routes of one run, each with its reason."""
     for rule in rules:
         click.echo(f"  rule {rule.id}: {rule.route_text}: {output.printable(rule.reason)}")
+
+
+def _print_terms(terms: Sequence[Mapping[str, Any]]) -> None:
+    """The parts of a sum; where counters lower it, which GPU from when to when by which rung."""
+    cells: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "device": lambda t: t["device"],
+        "count": lambda t: f"{t['count']:,}",
+        "node": lambda t: t["node"] or "-",
+        "seconds": lambda t: f"{t['seconds']:,}",
+        "ceiling FLOP/s": lambda t: f"{t['ceiling_flop_s']:,}",
+        "FLOP": lambda t: f"{t['flop']:,}",
+        "source": lambda t: t["source"],
+    }
+    if any(t["rung"] != "allocation" for t in terms):
+        measured: dict[str, Callable[[Mapping[str, Any]], str]] = {
+            "device": lambda t: t["device"] if t["kind"] == "cpu" else t["gpu"],
+            "from": lambda t: moment(t["from"]),
+            "to": lambda t: moment(t["to"]),
+            "rung": lambda t: t["rung"],
+        }
+        cells = {
+            **measured,
+            **{name: cells[name] for name in cells if name not in ("device", "ceiling FLOP/s")},
+        }
+    if terms:
+        output.print_table(
+            tuple(cells),
+            (tuple(cell(t) for cell in cells.values()) for t in terms),
+            right=tuple(n for n in ("count", "seconds", "ceiling FLOP/s", "FLOP") if n in cells),
+            spare=(),
+        )
+
+
+def print_energy(energy: Mapping[str, Any] | None) -> None:
+    """Energy beside the bound, and whether the allocation explains it."""
+    if energy is None:
+        return
+    by = {
+        "counter": "by their counters",
+        "samples": "by samples of their counters",
+        "power": "by sampled power",
+    }
+    each = energy["joule_per_flop"]
+    told = f"  energy of its GPUs {by[energy['source']]}: {energy['energy_mj'] / 1000:,.0f} J"
+    told += "" if each is None else f", {each:.2g} J for each FLOP of their bound"
+    click.echo(f"{told} (evidence, no part of the bound)")
+    if energy["unexplained"]:
+        click.echo(
+            f"  that is more than its allocation explains, {energy['most_mj'] / 1000:,.0f} J: use outside it, or more "
+            "devices than it was given"
+        )
 
 
 def _taken_high(

@@ -60,6 +60,7 @@ RUN_COLUMNS: tuple[str, ...] = (
         "work_dir",
     ),
     *("final", "started", "allocation", "lease_end", "lease_gpus", "release_proven", "lease_covered_ms"),
+    *("lease_energy_mj", "lease_energy_from"),
 )
 """The columns of `load_runs`."""
 
@@ -70,9 +71,13 @@ _STORED_AS = {
     "lease_end": job_summary.c.lease_end,
     "lease_gpus": job_summary.c.gpus,
     "lease_covered_ms": job_summary.c.covered_ms,
+    "lease_energy_mj": job_summary.c.energy_mj,
+    "lease_energy_from": job_summary.c.energy_from,
     "release_proven": job_summary.c.release_proven,
 }
-_OF_LEASES = frozenset({"lease_end", "lease_gpus", "lease_covered_ms", "release_proven", "flags"})
+_OF_LEASES = frozenset(
+    {"flags", *(name for name, column in _STORED_AS.items() if column.table is job_summary)}
+)
 """Columns that a run's leases have a say in."""
 
 
@@ -83,8 +88,9 @@ def load_runs(
 
     Integers are Int64 where they can be NULL, texts are categories, except `job_id`. Of the run's leases speak
     `lease_end`, the latest close of one; `lease_gpus`, how many GPUs they are known to have held;
-    `lease_covered_ms`, how long these were sampled together; `release_proven`, true where every node of the run closed
-    its lease; and the `flags` that begin with `lease_`.
+    `lease_covered_ms`, how long these were sampled together; `lease_energy_mj` and `lease_energy_from`, what they drew
+    and how that is known; `release_proven`, true where every node of the run closed its lease; and the `flags` that
+    begin with `lease_`.
 
     Args:
         store: The store.

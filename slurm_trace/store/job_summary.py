@@ -14,7 +14,7 @@ from slurm_trace.store.bulk import in_chunks, insert_rows
 from slurm_trace.store.leases import LOST, one_a_part
 from slurm_trace.store.models import disagreement, job_summary, lease_device, spool_file
 from slurm_trace.store.spool_check import ORPHAN
-from slurm_trace.store.spool_figures import COUNTER, SOURCES
+from slurm_trace.store.spool_figures import COUNTER, POWER, SOURCES
 
 CLOCK_S = 2
 """Start is of the controller's clock, in whole seconds cut off; a lease that opens earlier than this before it has
@@ -212,7 +212,19 @@ def _recorded_gpus(run: Any) -> int | None:
 
 
 def _energy(parts: list[Any]) -> tuple[int, str | None, int]:
-    """Energy of a device over the parts of its lease: amount, source (None: not known), resets."""
+    """Energy of a device over the parts of its lease: amount, source (None: not known), resets.
+
+    Of the counter and the sampled power the larger counts: neither is known to miss nothing.
+    """
+    amount, source, resets = _counted(parts)
+    drawn = [row.power_mj for row in parts if row.power_mj is not None]
+    if source is not None and sum(drawn) > amount:
+        return sum(drawn), POWER, resets
+    return amount, source, resets
+
+
+def _counted(parts: list[Any]) -> tuple[int, str | None, int]:
+    """The same by the counter where it was read, else by the best source there is."""
     resets = sum(row.energy_resets for row in parts)
     if all(row.energy_first_mj is not None for row in parts):
         total = sum(row.energy_mj for row in parts if row.energy_from == COUNTER)

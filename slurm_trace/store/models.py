@@ -348,6 +348,7 @@ lease_device = Table(
     Column("utilization_max_pct", BIG),
     Column("energy_mj", BIG),
     Column("energy_from", String(16), comment="counter, samples or power"),
+    Column("power_mj", BIG, comment="sampled power x covered time"),
     Column("energy_resets", BIG, nullable=False),
     Column("energy_first_mj", BIG, comment="first and last reading of the counter"),
     Column("energy_last_mj", BIG),
@@ -489,7 +490,9 @@ job_summary = Table(
     Column("utilization_pct_ms", BIG, nullable=False),
     Column("utilization_max_pct", BIG),
     Column("energy_mj", BIG, comment="NULL: of some device it is not known"),
-    Column("energy_from", String(16), comment="the weakest source that it rests on"),
+    Column(
+        "energy_from", String(16), comment="the weakest source that it rests on; of two the larger counts"
+    ),
     Column("energy_resets", BIG, nullable=False),
     Column("power_max_mw", BIG),
     Column("memory_used_max_bytes", BIG),

@@ -67,6 +67,7 @@ class DeviceFigures(Figures):
 
     samples: int = 0
     invalid: int = 0
+    power_mj: int | None = None
     energy_resets: int = 0
     energy_first_mj: int | None = None
     energy_last_mj: int | None = None
@@ -189,6 +190,8 @@ def _tile(checked: CheckedSpool, uuid: str, rows: Ints, span: tuple[int, int], f
         SAMPLES: (pieces.shared(np.maximum(moved, 0)), moved >= 0),
         POWER: (pieces.shared(drawn), (power >= 0) & (covered > 0)),
     }
+    if energies[POWER][1].any():
+        found.power_mj = int(drawn.sum()) // 1000
     found.hours = {hour: Figures() for hour in pieces.hours}
     for place, into in (*enumerate(found.hours.values()), (None, found)):
         mine = slice(None) if place is None else pieces.of(place)

@@ -51,7 +51,8 @@ _INTERVAL = (
 )  # fmt: skip
 _BUSY = ("from_ms", "to_ms", "busy_ms")
 _DEVICE_FIGURES = (
-    *_HOUR_FIGURES, "samples", "invalid", "energy_resets", "energy_first_mj", "energy_last_mj", "sm_clock_max_mhz",
+    *_HOUR_FIGURES, "samples", "invalid", "power_mj", "energy_resets", "energy_first_mj", "energy_last_mj",
+    "sm_clock_max_mhz",
 )  # fmt: skip
 
 

@@ -184,7 +184,9 @@ class SpoolCases:
     # Parts
 
     def test_parts_make_one_lease(self, store, outbox, take):
-        reads = [[counter(at, energy_mj=energy)] for at, energy in ((20, 1000), (60, 5000), (100, 9000))]
+        reads = [
+            [counter(at, energy_mj=energy)] for at, energy in ((20, 10**8), (60, 5 * 10**8), (100, 9 * 10**8))
+        ]
         spool(outbox, begin=10, end=50, closed="part", counters=reads[0])
         spool(outbox, begin=50, end=80, opened=10, part=1, closed="stop", counters=reads[1])
         assert take() == (2, 0, 0)
@@ -198,20 +200,33 @@ class SpoolCases:
         assert (lease.closed_at, lease.whole, lease.part_count) == (T0 + 110, True, 3)
         summary = one(store, "job_summary")
         assert summary.covered_ms == 200_000
-        assert (summary.energy_mj, summary.energy_from) == (8000 + 30_000_000, "power"), (
+        assert (summary.energy_mj, summary.energy_from) == (8 * 10**8 + 30_000_000, "power"), (
             "GPU-1 has no counter"
         )
         assert summary.flags == ""
 
     def test_energy_over_parts_has_no_hole(self, store, outbox, take):
         one_card = [card()]
-        for part, (begin, end, energy) in enumerate(((10, 50, 1000), (50, 80, 5000), (80, 110, 200))):
+        for part, (begin, end, energy) in enumerate(
+            ((10, 50, 10**8), (50, 80, 5 * 10**8), (80, 110, 2 * 10**7))
+        ):
             spool(outbox, begin=begin, end=end, opened=10, part=part, devices=one_card,
                   counters=[counter(begin + 5, energy_mj=energy)], closed="end" if part == 2 else "part")  # fmt: skip
         ingest(store, run(1, alloc_tres="gres/gpu=1"))
         take()
         summary = one(store, "job_summary")
-        assert (summary.energy_mj, summary.energy_from, summary.energy_resets) == (4200, "counter", 1)
+        assert (summary.energy_mj, summary.energy_from, summary.energy_resets) == (42 * 10**7, "counter", 1)
+
+    @pytest.mark.parametrize(
+        ("counted", "kept"), [(40_000_000, (40_000_000, "counter")), (20, (30_000_000, "power"))]
+    )
+    def test_of_counter_and_sampled_power_the_larger_counts(self, store, outbox, take, counted, kept):
+        reads = [counter(10, energy_mj=7), counter(110, energy_mj=7 + counted)]
+        spool(outbox, devices=[card()], counters=reads)
+        ingest(store, run(1, alloc_tres="gres/gpu=1"))
+        take()
+        summary = one(store, "job_summary")
+        assert (summary.energy_mj, summary.energy_from) == kept
 
     def test_a_part_that_is_missing_is_told(self, store, outbox, take):
         spool(outbox, begin=80, end=110, opened=10, part=2)

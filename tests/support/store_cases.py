@@ -147,6 +147,8 @@ class StoreCases:
             "lease_gpus",
             "release_proven",
             "lease_covered_ms",
+            "lease_energy_mj",
+            "lease_energy_from",
         }:
             assert first[name] == getattr(full, name), name
         assert runs["start"].isna()[1]

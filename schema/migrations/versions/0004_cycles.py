@@ -64,8 +64,11 @@ def upgrade() -> None:
         **LIKE_BYTES,
     )
 
+    op.add_column("lease_device", Column("power_mj", BIG, comment="sampled power x covered time"))
+
 
 def downgrade() -> None:
+    op.drop_column("lease_device", "power_mj")
     op.drop_table("run_cycles")
     op.drop_table("ring_busy")
     op.drop_table("sample_interval")
