@@ -154,7 +154,7 @@ class Probe:
                 ring.forget()
                 continue
             holes = ring.holes
-            windows = ring.take(entries[0], entries[1])
+            windows = ring.take(*entries)
             lost = lost or ring.holes > holes
             if windows:
                 found.append((uuid, name, windows))
@@ -162,10 +162,10 @@ class Probe:
             self.ring_s = max(_SHORTEST_RING_S, self.ring_s / 2)
         return found
 
-    def forget_rings(self) -> None:
-        """The wall clock was set: the driver's time stamps before and after it do not go together."""
+    def forget_rings(self, not_before_us: int = 0) -> None:
+        """The driver's time stamps before now, and those up to `not_before_us`, do not go with later ones."""
         for ring in self._rings.values():
-            ring.forget()
+            ring.forget(not_before_us)
 
     def xids(self) -> list[XidEvent]:
         """Errors that the driver had reported when devices were read since the last call."""
@@ -197,10 +197,11 @@ class Probe:
             moment, before, after - before, wall, uuid, dict(zip(COUNTER_NAMES, read.values))
         )
 
-    def _ring(self, uuid: str, name: str) -> tuple[list[tuple[int, int | None]], int]:
+    def _ring(self, uuid: str, name: str) -> tuple[list[tuple[int, int | None]], int, int]:
         ring = self._rings.get((uuid, name))
         entries = self._source.ring(uuid, name, ring.since_us if ring else 0)
-        return entries, self._clock.wall_ns() // MS - self._clock.mono_ns() // MS
+        wall_ns = self._clock.wall_ns()
+        return entries, wall_ns // MS - self._clock.mono_ns() // MS, wall_ns // 1000
 
     def _has_ring(self, uuid: str, name: str) -> bool:
         device = self.devices.get(uuid)

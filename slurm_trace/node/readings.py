@@ -94,5 +94,5 @@ class Readings:
             for log in logs:
                 log.clock(mono, wall)
             self.event(logs, None, "clock_step", str(offset_ms - self._offset_ms))
-            self._probe.forget_rings()
+            self._probe.forget_rings(max(wall, mono + self._offset_ms * MS) // 1000)
         self._offset_ms = offset_ms

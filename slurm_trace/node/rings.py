@@ -2,8 +2,12 @@
 
 An entry with time stamp t and the one before it, at s, say what held over (s, t]. Every look asks for the last
 entry that it has seen once more: if that comes back, nothing was overwritten in between, and the next window
-begins where the last one ended. If it does not, or an entry cannot be true, or the wall clock was set, the next
-window begins later, and what is between is a hole.
+begins where the last one ended. If it does not, or an entry cannot be true, or the way to it is longer than the driver
+takes from sample to sample, what is between is a hole.
+
+Stamps are of the wall clock. One that was set leaves entries behind whose stamps mean another time, and these stay in
+the buffer: until the clock has passed all of them nothing counts. Nor does what is there at a first look, for nobody
+watched the clock before.
 """
 
 from __future__ import annotations
@@ -17,6 +21,9 @@ Entry = tuple[int, Optional[int]]
 
 # Drivers sample at least once a second; a longer way from entry to entry has lost some.
 _LONGEST_MS = 2_500
+_FEWEST_STEPS = 3
+# What a clock that is only slewed can be off from look to look.
+_SLEW_MS = 20
 
 
 @dataclass(frozen=True)
@@ -37,86 +44,91 @@ class Ring:
     def __init__(self) -> None:
         self.holes = 0
         self._last_us: int | None = None
-        self._last_ms: int | None = None
+        self._last_ms = 0
+        self._not_before_us = 0
+        # 0 until it is known: then any way is too long.
+        self._period_ms = 0
+        self._offset_ms: int | None = None
 
     @property
     def since_us(self) -> int:
         """What to ask the driver for: everything at first, then from the last entry on, that one included."""
         return 0 if self._last_us is None else self._last_us - 1
 
-    def forget(self) -> None:
-        """The driver was opened anew, or the wall clock was set: what comes next has no connection to the last."""
+    def forget(self, not_before_us: int = 0) -> None:
+        """What comes next has no connection to the last: the driver was opened anew, or the wall clock was set.
+
+        Args:
+            not_before_us: The latest that a clock which was set has shown; older entries may mean another time.
+        """
         if self._last_us is not None:
             self.holes += 1
-        self._last_us = self._last_ms = None
+        self._last_us = None
+        self._not_before_us = max(self._not_before_us, not_before_us)
 
-    def take(self, entries: Sequence[Entry], offset_ms: int) -> list[Window]:
+    def take(self, entries: Sequence[Entry], offset_ms: int, now_us: int) -> list[Window]:
         """Windows of what is new.
 
         Args:
             entries: As the driver gave them, oldest first: (epoch in µs, value or None).
             offset_ms: Wall clock minus CLOCK_BOOTTIME now.
+            now_us: The wall clock, after they were given.
         """
-        whole = self._whole(entries, offset_ms)
-        if whole is not None:
-            return whole
-        fresh = self._fresh(entries)
+        before_ms, self._offset_ms = self._offset_ms, offset_ms
+        if before_ms is not None and abs(offset_ms - before_ms) > _SLEW_MS:
+            self.forget(now_us + max(0, before_ms - offset_ms) * 1000)
+        if not entries:
+            return []
+        if entries[-1][0] > now_us:
+            self.forget(entries[-1][0])
+            return []
+        stamps, values = zip(*entries)
+        ends_ms = [us // 1000 - offset_ms for us in stamps]
+        steps_ms = list(map(operator.sub, ends_ms[1:], ends_ms))
+        if stamps[0] > self._not_before_us and len(steps_ms) >= _FEWEST_STEPS:
+            self._learn_period(steps_ms)
+        longest_ms = min(self._period_ms * 3 // 2 + 1, _LONGEST_MS)
+        if stamps[0] != self._last_us:
+            self.forget()
+            if stamps[-1] > self._not_before_us:
+                self._last_us, self._last_ms = stamps[-1], ends_ms[-1]
+            return []
+        if not steps_ms:
+            return []
+        self._last_us = stamps[-1]
+        begin_ms, self._last_ms = self._last_ms, ends_ms[-1]
+        # The rule: no hole; then it is one window.
+        if None not in values[1:] and min(steps_ms) >= 0 and max(steps_ms) <= longest_ms:
+            return [_window(begin_ms, steps_ms, values[1:])]
+        return self._between_holes(begin_ms, steps_ms, values[1:], longest_ms)
+
+    def _between_holes(
+        self, begin_ms: int, steps_ms: Sequence[int], values: Sequence[int | None], longest_ms: int
+    ) -> list[Window]:
         windows: list[Window] = []
-        # What the driver kept from before the first look stays in single entries: much of it is another job's.
-        longest = 1 if self._last_us is None else len(fresh)
-        before_ms = self._last_ms
-        first_ms: int | None = None
-        area = low = high = count = 0
-        for us, value in fresh:
-            at_ms = us // 1000 - offset_ms
-            if before_ms is None or value is None or not 0 <= at_ms - before_ms <= _LONGEST_MS:
-                if first_ms is not None:
-                    windows.append(Window(first_ms, before_ms or 0, count, area, low, high))
-                    first_ms = None
-                if before_ms is not None:
-                    self.holes += 1
-            elif first_ms is None or count == longest:
-                if first_ms is not None:
-                    windows.append(Window(first_ms, before_ms, count, area, low, high))
-                first_ms, area, low, high, count = before_ms, value * (at_ms - before_ms), value, value, 1
-            else:
-                area += value * (at_ms - before_ms)
-                count += 1
-                if value < low:
-                    low = value
-                elif value > high:
-                    high = value
-            before_ms = at_ms
-        if first_ms is not None:
-            windows.append(Window(first_ms, before_ms or 0, count, area, low, high))
-        if fresh:
-            self._last_us, self._last_ms = fresh[-1][0], before_ms
+        steps: list[int] = []
+        kept: list[int] = []
+        at_ms = begin_ms
+        for step_ms, value in zip(steps_ms, values):
+            at_ms += step_ms
+            if value is not None and 0 <= step_ms <= longest_ms:
+                steps.append(step_ms)
+                kept.append(value)
+                continue
+            self.holes += 1
+            if steps:
+                windows.append(_window(begin_ms, steps, kept))
+            begin_ms, steps, kept = at_ms, [], []
+        if steps:
+            windows.append(_window(begin_ms, steps, kept))
         return windows
 
-    def _whole(self, entries: Sequence[Entry], offset_ms: int) -> list[Window] | None:
-        """The rule: what is new goes on where the last look ended and has no hole; then it is one window."""
-        if self._last_ms is None or len(entries) < 2 or entries[0][0] != self._last_us:
-            return None
-        stamps, values = zip(*entries[1:])
-        ends_ms = [us // 1000 - offset_ms for us in stamps]
-        steps_ms = [ends_ms[0] - self._last_ms, *map(operator.sub, ends_ms[1:], ends_ms)]
-        if None in values or min(steps_ms) < 0 or max(steps_ms) > _LONGEST_MS:
-            return None
-        area = sum(map(operator.mul, values, steps_ms))
-        window = Window(self._last_ms, ends_ms[-1], len(values), area, min(values), max(values))
-        self._last_us, self._last_ms = stamps[-1], ends_ms[-1]
-        return [window]
+    def _learn_period(self, steps_ms: Sequence[int]) -> None:
+        """The shortest usual way from entry to entry is the one on which none is missing."""
+        usual_ms = sorted(steps_ms)[len(steps_ms) // 2]
+        self._period_ms = min(usual_ms, self._period_ms or usual_ms)
 
-    def _fresh(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """What comes after the last entry; if that is not among them, the chain is broken."""
-        last_us = self._last_us
-        if entries and entries[0][0] == last_us:
-            return entries[1:]
-        if last_us is None:
-            return entries
-        fresh = [entry for entry in entries if entry[0] >= last_us]
-        if fresh and fresh[0][0] == last_us:
-            return fresh[1:]
-        if fresh:
-            self.forget()
-        return fresh
+
+def _window(begin_ms: int, steps_ms: Sequence[int], values: Sequence[int]) -> Window:
+    area = sum(map(operator.mul, values, steps_ms))
+    return Window(begin_ms, begin_ms + sum(steps_ms), len(values), area, min(values), max(values))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,44 +19,81 @@ def entries(
     return [((OFFSET_MS + first_ms + n * every_ms) * 1000, value) for n in range(count)]
 
 
-def test_what_the_driver_kept_before_stays_in_single_entries() -> None:
-    windows = Ring().take(entries(0, 4), OFFSET_MS)
-    assert windows == [Window(at, at + 250, 1, 10_000, 40, 40) for at in (0, 250, 500)]
+def look(ring: Ring, found: list[tuple[int, int | None]], offset_ms: int = OFFSET_MS) -> list[Window]:
+    """A look a moment after the last entry."""
+    return ring.take(found, offset_ms, found[-1][0] + 1000)
+
+
+def test_what_the_driver_kept_before_the_first_look_proves_nothing() -> None:
+    ring = Ring()
+    assert look(ring, entries(0, 5)) == []
+    assert ring.since_us == (OFFSET_MS + 1000) * 1000 - 1
+    assert ring.holes == 0
 
 
 def test_overlap_is_taken_once() -> None:
     ring = Ring()
-    ring.take(entries(0, 5), OFFSET_MS)
-    assert ring.since_us == (OFFSET_MS + 1000) * 1000 - 1
-    assert ring.take(entries(1000, 5), OFFSET_MS) == [Window(1000, 2000, 4, 40_000, 40, 40)]
-    assert ring.take(entries(2000, 1), OFFSET_MS) == []
+    look(ring, entries(0, 5))
+    assert look(ring, entries(1000, 5)) == [Window(1000, 2000, 4, 40_000, 40, 40)]
+    assert look(ring, entries(2000, 1)) == []
+    assert look(ring, entries(2000, 2)) == [Window(2000, 2250, 1, 10_000, 40, 40)]
     assert ring.holes == 0
 
 
 def test_an_overwritten_entry_leaves_a_hole() -> None:
     ring = Ring()
-    ring.take(entries(0, 5), OFFSET_MS)
-    assert ring.take(entries(5000, 3), OFFSET_MS) == [
-        Window(5000, 5250, 1, 10_000, 40, 40),
-        Window(5250, 5500, 1, 10_000, 40, 40),
-    ]
+    look(ring, entries(0, 5))
+    assert look(ring, entries(5000, 3)) == []
+    assert look(ring, entries(5500, 3)) == [Window(5500, 6000, 2, 20_000, 40, 40)]
     assert ring.holes == 1
 
 
 def test_an_entry_that_cannot_be_true_is_a_hole_not_a_zero() -> None:
     ring = Ring()
-    ring.take(entries(0, 1), OFFSET_MS)
-    found = ring.take([*entries(0, 3), *entries(750, 1, value=None), *entries(1000, 2)], OFFSET_MS)
-    assert [(w.from_ms, w.to_ms) for w in found] == [(0, 500), (750, 1250)]
+    look(ring, entries(0, 5))
+    found = look(ring, [*entries(1000, 3), *entries(1750, 1, value=None), *entries(2000, 2)])
+    assert [(w.from_ms, w.to_ms) for w in found] == [(1000, 1500), (1750, 2250)]
     assert ring.holes == 1
 
 
-def test_a_clock_that_was_set_breaks_the_chain() -> None:
+def test_an_entry_that_is_missing_is_a_hole_and_the_next_one_does_not_speak_for_it() -> None:
     ring = Ring()
-    ring.take(entries(0, 3), OFFSET_MS)
+    look(ring, entries(0, 5))
+    found = look(ring, [*entries(1000, 3), *entries(2000, 3)])
+    assert [(w.from_ms, w.to_ms) for w in found] == [(1000, 1500), (2000, 2500)]
+    assert ring.holes == 1
+
+
+def test_until_the_drivers_period_is_known_nothing_is_tiled() -> None:
+    ring = Ring()
+    look(ring, entries(0, 1))
+    assert look(ring, entries(0, 3)) == []
+    assert look(ring, entries(500, 4)) == [Window(500, 1250, 3, 30_000, 40, 40)]
+
+
+def test_a_chain_that_was_broken_begins_anew() -> None:
+    ring = Ring()
+    look(ring, entries(0, 5))
     ring.forget()
     assert ring.since_us == 0
-    assert ring.take(entries(750, 1), OFFSET_MS) == []
+    assert look(ring, entries(750, 2)) == []
+    assert look(ring, entries(1000, 2)) == [Window(1000, 1250, 1, 10_000, 40, 40)]
+
+
+@pytest.mark.parametrize("step_ms", [-10_000, -1_000, -100, 100, 1_000, 10_000])
+def test_a_clock_that_was_set_leaves_entries_behind_that_never_count(step_ms: int) -> None:
+    """Looks every second for 40 s; after 10 s the clock is set. What is said to be idle then was idle."""
+    ring, kept, windows = Ring(), list[tuple[int, int | None]](), list[Window]()
+    for tick in range(1, 161):
+        at_ms, offset_ms = tick * 250, OFFSET_MS + (step_ms if tick > 40 else 0)
+        # Idle until the clock is set, then busy.
+        kept = [*kept, ((at_ms + offset_ms) * 1000, 100 if tick > 40 else 0)][-100:]
+        if tick % 4 == 0:
+            shown = sorted(entry for entry in kept if entry[0] > ring.since_us)
+            windows += ring.take(shown, offset_ms, (at_ms + offset_ms) * 1000 + 100)
+    assert windows[-1].to_ms == 40_000
+    for window in windows:
+        assert window.value_ms == 100 * (window.to_ms - max(window.from_ms, 10_000)) or window.to_ms <= 10_000
 
 
 @given(
@@ -72,10 +110,10 @@ def test_windows_never_overlap_and_hold_each_value_once(
         at += step
         stamps.append(((OFFSET_MS + at) * 1000, value))
     ring, windows, seen = Ring(), [], 0
-    for look in looks:
-        seen = min(seen + look, len(stamps))
+    for more in looks:
+        seen = min(seen + more, len(stamps))
         kept = stamps[max(0, seen - 12) : seen]
-        windows += ring.take([entry for entry in kept if entry[0] > ring.since_us], OFFSET_MS)
+        windows += look(ring, [entry for entry in kept if entry[0] > ring.since_us])
     assert all(a.to_ms <= b.from_ms for a, b in itertools.pairwise(windows))
     truth = {}
     for (before, _), (after, value) in itertools.pairwise(stamps):
