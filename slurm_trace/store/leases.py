@@ -14,6 +14,8 @@ from slurm_trace.store.spool_check import PART_GOES_ON, PROVEN_ATTRIBUTIONS
 LOST = "lost"
 """How a lease is closed whose epilog the sampler gave up waiting for: that is no end."""
 
+S = 10**9
+
 _TOLD = (
     "seen_until", "closed", "closed_at", "attribution", "device_count", "part_count", "whole", "covered_ms", "gap_ms",
     "joined_in",
@@ -68,7 +70,7 @@ def _told(parts: list[Any], files: int, sums: list[tuple[int, int, set[str]]]) -
     return {
         "seen_until": max((row.to_at for row in parts if row.to_at is not None), default=None),
         "closed": None if last is None else last.closed,
-        "closed_at": None if last is None or last.closed == LOST else last.to_at,
+        "closed_at": None if last is None or last.closed == LOST else _closed_at(parts, last),
         "attribution": doubtful[0] if doubtful else parts[-1].attribution,
         "device_count": None if doubtful else len(set().union(*(uuids for _, _, uuids in sums))),
         "part_count": files,
@@ -77,6 +79,17 @@ def _told(parts: list[Any], files: int, sums: list[tuple[int, int, set[str]]]) -
         "gap_ms": sum(gap for _, gap, _ in sums),
         "joined_in": None,
     }
+
+
+def _closed_at(parts: list[Any], last: Any) -> int | None:
+    """When the lease was closed. A wall clock that was set back meanwhile makes that no earlier: uptime went on."""
+    told: int | None = last.to_at
+    if told is None or last.to_ns is None:
+        return told
+    # Begins were cut off to whole seconds, ends rounded up.
+    begun = [(row.from_at + 1, row.from_ns) for row in parts if row.from_at is not None]
+    latest: int = max((at + -(-(last.to_ns - ns) // S) for at, ns in begun), default=told)
+    return latest if latest > told + 1 else told
 
 
 def _end(row: Any) -> tuple[bool, int, str]:

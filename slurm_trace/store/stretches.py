@@ -173,8 +173,10 @@ class _Span:
 
 def stretches(trail: Trail, since_s: int, until_s: int) -> list[Stretch]:
     """What a trail proves within [since_s, until_s), in the order of time; stretches never overlap."""
-    spans = list(_by_counters(trail))
-    spans += _by_ring(trail, [span for span in spans if span.kind.rung is not None])
+    counted = list(_by_counters(trail))
+    spans = [span for span in counted if span.kind.rung is not None]
+    spans += _by_ring(trail, spans)
+    spans += [piece for span in counted if span.kind.rung is None for piece in _beside(span, spans)]
     found = []
     for span in sorted(spans, key=lambda span: span.from_ns):
         first, last = span.from_ns + trail.wall_ns, span.to_ns + trail.wall_ns
@@ -349,6 +351,18 @@ def _by_ring(trail: Trail, proven: Sequence[_Span]) -> Iterator[_Span]:
                 yield from _ring_span(trail, reach, until, busy_ms)
             if span is not None:
                 reach = max(reach, span.to_ns)
+
+
+def _beside(span: _Span, others: Sequence[_Span]) -> Iterator[_Span]:
+    """What of a span lies beside others, which do not overlap each other."""
+    reach = span.from_ns
+    over = [one for one in others if one.from_ns < span.to_ns and one.to_ns > reach]
+    for other in sorted(over, key=lambda one: one.from_ns):
+        if other.from_ns > reach:
+            yield replace(span, from_ns=reach, to_ns=other.from_ns)
+        reach = other.to_ns
+    if reach < span.to_ns:
+        yield replace(span, from_ns=reach)
 
 
 def _ring_span(trail: Trail, first: int, last: int, busy_ms: int) -> Iterator[_Span]:
