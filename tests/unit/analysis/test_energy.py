@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from slurm_trace.assess import Request, assess
-from slurm_trace.cli.main import main
+from slurm_trace.cli.main import app
 from slurm_trace.store.engine import open_store
 from slurm_trace.store.spool_ingest import import_spools
 from support.runs import ingest, run
@@ -50,7 +50,7 @@ def test_energy_has_source_scope_and_a_figure_by_operation(location, tmp_path):
     assert energy["most_mj"] == HELD_S * GPUS * BOARD_W * 1050
     assert not energy["unexplained"]
     assert entry["flags"] == []
-    shown = CliRunner().invoke(main, ["--store", location, "explain", "1"]).stdout
+    shown = CliRunner().invoke(app, ["--store", location, "explain", "1"]).stdout
     assert "energy of its GPUs by their counters: 40,000 J" in shown
     assert "more than its allocation explains" not in shown
 
@@ -62,7 +62,7 @@ def test_more_energy_than_the_allocation_explains_is_a_flag_and_lowers_nothing(l
     assert energy["unexplained"]
     assert entry["flags"] == ["lease_energy_unexplained"]
     assert entry["bound_flop"] == usual["bound_flop"]
-    shown = CliRunner().invoke(main, ["--store", location, "explain", "1"]).stdout
+    shown = CliRunner().invoke(app, ["--store", location, "explain", "1"]).stdout
     assert "more than its allocation explains, 148,470 J" in shown
 
 
