@@ -135,7 +135,8 @@ def _hidden(back: Sequence[_Cell], by: By, min_cell: int) -> bool:
     """Whether cells that are left out hide each other."""
     charges = sum(c.charges for c in back)
     people = len(frozenset().union(*(c.accounts for c in back)))
-    return len(back) >= 2 and charges >= min_cell and (by == "account" or people >= min_cell)
+    # Each of them is smaller than K, or the last of several: together at least K they are at least two.
+    return charges >= min_cell and (by == "account" or people >= min_cell)
 
 
 def _coarse(key: str, cells: Sequence[_Cell], question: Question, *, lone: bool = False) -> Disclosed:
