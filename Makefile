@@ -3,12 +3,13 @@ PYTHON ?= python3
 DEMO_VENV := .venv
 CHROOT_TEST := tests/slurm/pyslurm_offlabel.sh
 
-.PHONY: help demo node test bench bench-node cluster test-slurm-next test-pyslurm clean
+.PHONY: help demo node test corpus-expect bench bench-node cluster test-slurm-next test-pyslurm clean
 
 help:
 	@echo 'make demo          install into $(DEMO_VENV), run the whole chain on example records, write report.html'
 	@echo 'make test          everything a change has to pass (as root: with real databases, Slurm and a browser)'
 	@echo 'make node          the node side in one file, dist/slurm-trace-node.pyz; PYTHON: that of the nodes'
+	@echo 'make corpus-expect write the expected routes of the boundary corpus anew, after a change that is meant'
 	@echo 'make bench         import and ranking of up to a million runs, beside slurm2sql; hooks and sampler'
 	@echo 'make bench-node    hooks beside /bin/true, the sampler beside pynvml, nvitop and gpucm'
 	@echo 'make cluster       a Slurm with four nodes of eight fake GPUs and the hooks, until Ctrl-C (root)'
@@ -33,6 +34,9 @@ node:
 
 test:
 	PYTHON='$(PYTHON)' sh tests/run.sh
+
+corpus-expect: $(DEMO_VENV)/bin/slurm-trace
+	PYTHONPATH=tests $(DEMO_VENV)/bin/python -P -m support.write_corpus
 
 bench: $(DEMO_VENV)/bin/slurm-trace
 	missed=0; $(DEMO_VENV)/bin/python -P bench/hooks.py || missed=1; \

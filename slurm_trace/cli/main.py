@@ -27,12 +27,16 @@ _GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "What one job's readings say of its purpose: evidence, never a verdict.",
         ),
         "report": ("report:report", "Write the audit report as one HTML file."),
+        "corpus": ("", "The boundary corpus: has any decision changed?"),
         "thresholds": ("registries:thresholds", "Print the registry of compute thresholds."),
         "rates": ("registries:rates", "Print the registry of device rates."),
         "rules": ("", "Print the rules that verdicts and warnings follow from; compare their generations."),
         "hooks": ("", "Install the hooks of the node side, print the lines for slurm.conf."),
         "node": ("", "The node side: sampler, its state, checks."),
         "store": ("", "Create, upgrade and inspect the store."),
+    },
+    "corpus": {
+        "run": ("corpus:run", "Put constructed sites through the analysis and compare their routes."),
     },
     "hooks": {
         "install": ("hooks:install", "Install hooks, units and settings on this node."),
