@@ -57,7 +57,7 @@ def read_sreport(lines: Iterable[str], zone: tzinfo = UTC, name: str = "sreport"
         name: For messages.
 
     Raises:
-        InputProblem: The text is no such report, or not in seconds, minutes or hours.
+        InputProblem: The text is no such report, has no use in it, or is not in seconds, minutes or hours.
     """
     totals: dict[tuple[int, str, str], ControlTotal] = {}
     span: tuple[int, int] | None = None
@@ -91,8 +91,8 @@ def read_sreport(lines: Iterable[str], zone: tzinfo = UTC, name: str = "sreport"
                     allocated_s=before.allocated_s + one.allocated_s,
                     rounded_s=before.rounded_s + one.rounded_s,
                 )
-    if columns is None:
-        raise InputProblem(f"{name}: no report; {_REMEDY}")
+    if not totals:
+        raise InputProblem(f"{name}: no report of {' or '.join(WANTED)} with any use in it; {_REMEDY}")
     return list(totals.values())
 
 

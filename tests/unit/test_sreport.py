@@ -86,6 +86,8 @@ def test_the_zone_shifts_the_time():
     [
         ("", "no report"),
         (RULE, "no report"),
+        ("\n".join(USERS.splitlines()[:5]), "no report"),
+        (USERS.replace("cpu", "billing").replace("gres/gpu", "energy"), "no report of cpu or gres/gpu"),
         (USERS.splitlines()[4], "no title"),
         (USERS.replace("Seconds", "Percentage of Total"), "Percentage"),
         (USERS.replace("|4000", "|40.5%"), "no number"),

@@ -180,3 +180,15 @@ def test_no_more_than_a_hundred_are_named():
     runs = [{"job_id_raw": n} for n in range(1, 151)]
     (whole,) = grouping(*runs, threshold=120 * bound({})).groups("all")
     assert (whole.fewest_jobs, len(whole.fewest_jobs_list)) == (115, 100)
+
+
+@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize("terms", [NO_TERMS, Terms(within_s=DAY, base_flop=7)])
+def test_where_there_is_no_run_there_is_no_group(by, terms):
+    asked = grouping({"started": False}, terms=terms)
+    asked = module.Grouping(
+        asked.envelope, asked.envelope.started, asked.question, asked.records, asked.inventory, terms
+    )
+    assert len(asked.groups(by)) == 0
+    assert asked.groups(by).tally() == {"NOT_RULED_OUT": 0, "INSUFFICIENT": 0, "RULED_OUT": 0}
+    assert not asked.everything_ruled_out
