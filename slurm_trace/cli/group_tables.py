@@ -25,7 +25,7 @@ def print_groups(found: Assessment, grouping: Grouping, lines: Mapping[str, Grou
     asked, *_, inputs = summary(found)[:4]
     click.echo(asked.replace("Which runs", "Which groups"))
     for by, groups in lines.items():
-        of = f" by {by}" if len(lines) > 1 else ""
+        of = _of(by, lines)
         click.echo(f"  with the declared and the default assumptions{of}: " + tally_line(groups.tally()))
         click.echo(f"  granting nothing that is not proven{of}: " + tally_line(groups.tally(strict=True)))
     click.echo(inputs)
@@ -33,6 +33,10 @@ def print_groups(found: Assessment, grouping: Grouping, lines: Mapping[str, Grou
         click.echo(line)
     for by, groups in lines.items():
         _print_kind(found, by, groups, top)
+
+
+def _of(by: str, lines: Mapping[str, Groups]) -> str:
+    return f", by {by}" if len(lines) > 1 else ""
 
 
 def _terms(found: Assessment, grouping: Grouping, lines: Mapping[str, Groups]) -> list[str]:
@@ -51,9 +55,8 @@ def _terms(found: Assessment, grouping: Grouping, lines: Mapping[str, Groups]) -
         )
     elif base_flop is not None:
         told.append(
-            f"  given apart from it: {flop(base_flop)} FLOP of a base model; bounds and verdicts without it are"
+            f"  apart from the groups' own contribution: {flop(base_flop)} FLOP of a base model, as given"
         )
-        told.append("  the groups' own contribution")
         for by, groups in lines.items():
             told.append(
                 f"  together with the base model, by {by}: " + tally_line(groups.tally_with_base() or {})
@@ -132,7 +135,7 @@ def _print_fewest(shown: Sequence[Group]) -> None:
             ("runs", group.fewest_jobs, group.fewest_jobs_list),
             ("users", group.fewest_users, group.fewest_users_list),
         ):
-            if number is not None:
+            if number is not None and not (what == "users" and group.users == 1):
                 more = f" and {number - NAMED} more" if number > NAMED else ""
                 line = f"  fewest {what} of {group.key} that could reach T: {', '.join(names[:NAMED])}{more}"
                 click.echo(output.printable(line))
