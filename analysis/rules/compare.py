@@ -45,7 +45,7 @@ class Comparison:
         ids = sorted({r.id for d in (self.before, self.after) for r in d.rules})
         differs = self.verdict_changed.copy()
         for name in ids:
-            differs |= _behind(self.before, name) != _behind(self.after, name)
+            differs |= self.before.behind(name) != self.after.behind(name)
         found = np.flatnonzero(differs)
         return found[np.argsort(~self.verdict_changed[found], kind="stable")]
 
@@ -82,14 +82,5 @@ class Comparison:
         counts: Counter[str] = Counter()
         for decisions, sign in ((self.before, -1), (self.after, 1)):
             for rule in decisions.rules:
-                counts[rule.id] += sign * int(_behind(decisions, rule.id).sum())
+                counts[rule.id] += sign * int(decisions.behind(rule.id).sum())
         return {name: n for name, n in counts.items() if n}
-
-
-def _behind(decisions: Decisions, rule_id: str) -> Bools:
-    """Subjects whose routes rest on a rule."""
-    for n, rule in enumerate(decisions.rules):
-        if rule.id == rule_id:
-            hit: Bools = decisions.decided_by == n if rule.decides else decisions.fired[n]
-            return hit
-    return np.zeros(len(decisions), dtype=bool)

@@ -39,12 +39,14 @@ class Decisions:
         fired: Which of them are true; shape (rules, subjects).
         verdict: Index into VERDICTS of each subject.
         decided_by: Index into `rules` of the rule that gave the verdict; -1: none did.
+        attributed_by: The same of the rule that named the group to look at it with.
     """
 
     rules: tuple[Rule, ...]
     fired: Bools
     verdict: npt.NDArray[np.int8]
     decided_by: npt.NDArray[np.int16]
+    attributed_by: npt.NDArray[np.int16]
 
     def __len__(self) -> int:
         return len(self.verdict)
@@ -54,15 +56,23 @@ class Decisions:
         return VERDICTS[int(self.verdict[i])]
 
     def rule_ids(self, i: int) -> list[str]:
-        """Every rule that fired for a subject, verdicts that another decided over included."""
+        """Every rule that fired for a subject, those that another decided over included."""
         return [self.rules[n].id for n in np.flatnonzero(self.fired[:, i]).tolist()]
 
     def counted(self, i: int) -> list[Rule]:
-        """The rule that gave the verdict, and those that add to it."""
-        by = int(self.decided_by[i])
-        found = [] if by < 0 else [self.rules[by]]
+        """The rule that gave the verdict, the one that named a group, and those that add to it."""
+        chosen = [self.rules[by] for by in (int(self.decided_by[i]), int(self.attributed_by[i])) if by >= 0]
         fired = (self.rules[n] for n in np.flatnonzero(self.fired[:, i]).tolist())
-        return found + [rule for rule in fired if not rule.decides]
+        return chosen + [rule for rule in fired if rule.slot is None]
+
+    def behind(self, rule_id: str) -> Bools:
+        """Subjects whose routes rest on a rule."""
+        for n, rule in enumerate(self.rules):
+            if rule.id == rule_id:
+                by = {"verdict": self.decided_by, "group": self.attributed_by, None: None}[rule.slot]
+                hit: Bools = self.fired[n] if by is None else by == n
+                return hit
+        return np.zeros(len(self), dtype=bool)
 
     def routes(self, i: int) -> list[str]:
         """The verdict first, then what is to be said beside it: WARN, ATTRIBUTE(user)."""
@@ -99,14 +109,17 @@ def evaluate(
     asked = tuple(r for r in rules.of(subject) if r.decides or not verdicts_only)
     fired = np.zeros((len(asked), size), dtype=bool)
     verdict = np.full(size, VERDICTS.index(rules.default), dtype=np.int8)
-    decided_by = np.full(size, -1, dtype=np.int16)
+    decided_by, attributed_by = (np.full(size, -1, dtype=np.int16) for _ in range(2))
     codes = {name: _codes(column, rules.features[name]) for name, column in columns.items()}
     for n, rule in enumerate(asked):
         fired[n] = _true(rule.when, codes, rules.features, size)
-        if rule.route in VERDICTS:  # in the order of precedence, so that the one that decides comes last
+        # In the order of precedence, so that the one that decides comes last.
+        if rule.route in VERDICTS:
             verdict[fired[n]] = VERDICTS.index(rule.route)
             decided_by[fired[n]] = n
-    return Decisions(asked, fired, verdict, decided_by)
+        elif rule.slot == "group":
+            attributed_by[fired[n]] = n
+    return Decisions(asked, fired, verdict, decided_by, attributed_by)
 
 
 def _codes(column: Column, feature: Feature) -> Column:

@@ -80,6 +80,11 @@ class Rule:
         return self.route in VERDICTS
 
     @property
+    def slot(self) -> Literal["verdict", "group"] | None:
+        """What a subject has one of at most: a verdict, a group to look at it with. None: the rule adds to these."""
+        return "verdict" if self.decides else "group" if self.route == ATTRIBUTE else None
+
+    @property
     def route_text(self) -> str:
         """The route as reports print it: ATTRIBUTE(user)."""
         return "note" if self.route is None else f"{self.route}({self.group})" if self.group else self.route

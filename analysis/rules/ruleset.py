@@ -29,7 +29,7 @@ _ORDERED = frozenset({"lt", "le", "gt", "ge"})
 
 @dataclass(frozen=True, slots=True)
 class Precedence:
-    """Where several verdicts fire, `first` decides over the others."""
+    """Where several rules fire that exclude each other, `first` decides over the others."""
 
     id: str
     first: str
@@ -53,7 +53,7 @@ class RuleSet:
     """Rules of one generation.
 
     Attributes:
-        rules: All of them; those that give verdicts first, a later one deciding over an earlier one.
+        rules: All of them; those that give verdicts or name a group first, a later one deciding over an earlier one.
         default: Verdict where no rule gives one.
         digest: SHA-256 over the canonical JSON of every file, the observables and the sources included.
     """
@@ -178,9 +178,10 @@ def _check_ids(placed: Sequence[tuple[Rule, Place]], ordered: Sequence[tuple[Pre
     rules = {rule.id: rule for rule, _ in placed}
     for entry, place in ordered:
         for name in (entry.first, *entry.over):
-            if name not in rules or not rules[name].decides:
+            if name not in rules or rules[name].slot is None:
                 raise place.problem(
-                    f"precedence {entry.id!r}: {name!r} is no rule that gives a verdict", near=name
+                    f"precedence {entry.id!r}: {name!r} is no rule that gives a verdict or names a group",
+                    near=name,
                 )
 
 
@@ -267,9 +268,9 @@ def _is_proven(when: When, features: Mapping[str, Feature]) -> bool:
 
 
 def _in_order(generation: int, found: _Read, features: Mapping[str, Feature]) -> list[Rule]:
-    """Rules of one generation, of those that give verdicts the one that decides last; refused where none does."""
+    """Rules of one generation, of those that exclude each other the one that decides last; refused where none does."""
     placed = [(rule, place) for rule, place in found.rules if rule.in_generation(generation)]
-    rules = {rule.id: rule for rule, _ in placed if rule.decides}
+    rules = {rule.id: rule for rule, _ in placed if rule.slot}
     before: dict[str, set[str]] = {name: set() for name in rules}
     for entry, place in found.precedence:
         if entry.first in rules:
@@ -281,18 +282,19 @@ def _in_order(generation: int, found: _Read, features: Mapping[str, Feature]) ->
             raise place.problem(
                 f"precedence {entry.id!r} closes a circle: {circle}", "take one of them out"
             ) from error
-    for (one, _), (other, place) in combinations([(r, p) for r, p in placed if r.decides], 2):
+    for (one, _), (other, place) in combinations([(r, p) for r, p in placed if r.slot], 2):
         if (
-            one.route != other.route
+            one.slot == other.slot
+            and one.route_text != other.route_text
             and one.subjects & other.subjects
             and other.id not in before[one.id]
             and one.id not in before[other.id]
             and can_both_fire(one.when, other.when, features)
         ):
             raise place.problem(
-                f"rule {other.id!r} ({other.route}) and rule {one.id!r} ({one.route}) can both be true",
+                f"rule {other.id!r} ({other.route_text}) and rule {one.id!r} ({one.route_text}) can both be true",
                 "let one of them decide in precedence.json, or make them exclude each other",
                 other.id,
             )
     order = TopologicalSorter(before).static_order()
-    return [*(rules[name] for name in order), *(rule for rule, _ in placed if not rule.decides)]
+    return [*(rules[name] for name in order), *(rule for rule, _ in placed if not rule.slot)]

@@ -112,7 +112,7 @@ def test_a_site_s_rules_are_read_beside_the_built_in_ones(call, tmp_path):
     (tmp_path / "warning.json").write_text(json.dumps(document(RULE), indent=2))
     assert "site-long-runs" in call("rules", "list", "--rules", str(tmp_path))
     found = json.loads(call("rules", "compare", "--from", "1", "--rules", str(tmp_path), "--json"))
-    assert found["by_rule"]["with-its-user"] > 0
+    assert found["by_rule"]["with-its-lineage"] > 0
     (tmp_path / "warning.json").write_text(json.dumps(document(changed(RULE, when__unit=...)), indent=2))
     with pytest.raises(InputProblem, match=r"warning\.json, line 16: rule 'site-long-runs': .*no unit"):
         call("rules", "list", "--rules", str(tmp_path))
@@ -128,11 +128,8 @@ def test_generations_side_by_side(call):
     assert by_id[3]["rules_to"] == ["runaway"]
     assert by_id[3]["routes_to"] == [by_id[3]["verdict_to"], "WARN"]
     assert 4 not in by_id
-    assert (
-        sum("with-its-user" in c["rules_to"] for c in found["changes"])
-        == found["by_rule"]["with-its-user"]
-        == 13
-    )
+    lineages = sum("with-its-lineage" in c["rules_to"] for c in found["changes"])
+    assert lineages == found["by_rule"]["with-its-lineage"] == 13
     cells = list(csv.reader(io.StringIO(call("rules", "compare", "--from", "1", "--format", "csv"))))
     assert tuple(cells[0]) == CHANGE_COLUMNS == tuple(found["changes"][0])
     table = call("rules", "compare", "--from", "1", "--top", "2")
@@ -155,8 +152,8 @@ def test_routes_of_runs(call):
     assert said[1] == said[4] == {}
     assert said[3]["runaway"] == ("WARN", None)
     assert said[2]["count-unknown"] == ("WARN", None)
-    assert all(said[n]["with-its-user"] == ("ATTRIBUTE", "user") for n in range(11, 24))
-    assert all(said[n]["with-its-account"] == ("ATTRIBUTE", "account") for n in range(11, 24))
+    assert all(said[n]["with-its-lineage"] == ("ATTRIBUTE", "lineage") for n in range(11, 24))
+    assert not any(name in said[n] for n in said for name in ("with-its-user", "with-its-account"))
     cells = list(csv.DictReader(io.StringIO(call("rank", "--format", "csv"))))
     assert json.loads(cells[0]["routes"]) == found["jobs"][0]["routes"]
 
@@ -173,11 +170,11 @@ def test_routes_of_groups(call):
 def test_explain_names_the_rules_that_fired(call):
     found = json.loads(call("explain", "11", "--json"))
     jsonschema.validate(found, schema("explain"))
-    assert {"route": "ATTRIBUTE", "group": "user", "rule": "with-its-user"} in found["job"]["routes"]
+    assert {"route": "ATTRIBUTE", "group": "lineage", "rule": "with-its-lineage"} in found["job"]["routes"]
     text = call("explain", "11")
     assert "rule bound-below-limit: RULED_OUT: the most that the hardware can have done" in text
     assert (
-        "rule with-its-user: ATTRIBUTE(user): ruled out by itself, but the user that it belongs to is not"
+        "rule with-its-lineage: ATTRIBUTE(lineage): ruled out by itself, but the lineage that it belongs to is not"
         in text
     )
     assert "rule runaway: WARN: the record was never closed" in call("explain", "3")

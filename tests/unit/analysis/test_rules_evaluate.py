@@ -208,9 +208,20 @@ def test_precedence_decides_and_both_rules_are_named():
 def test_routes_beside_the_verdict():
     decided = decide(BELOW | {"O11.verdict": "RULED_OUT", "O11.user_reaches": True, "O04.runaway": True} | {
         "O13.share": 1.0, "O14.mean_percent": 0.0})  # fmt: skip
-    assert decided.routes(0) == ["RULED_OUT", "WARN", "ATTRIBUTE(user)"]
+    assert decided.routes(0) == ["RULED_OUT", "ATTRIBUTE(user)", "WARN"]
     assert {"route": None, "group": None, "rule": "looks-idle"} in decided.entries(0)
     assert {"route": "ATTRIBUTE", "group": "user", "rule": "with-its-user"} in decided.entries(0)
+
+
+def test_of_several_groups_the_narrowest_is_named():
+    reaches = {f"O11.{by}_reaches": True for by in ("account", "user", "lineage", "family")}
+    for by, narrower in (("family", "lineage"), ("lineage", "user"), ("user", "account")):
+        decided = decide(BELOW | {"O11.verdict": "RULED_OUT"} | reaches)
+        assert decided.routes(0) == ["RULED_OUT", f"ATTRIBUTE({by})"]
+        assert {f"with-its-{by}", f"with-its-{narrower}"} <= set(decided.rule_ids(0))
+        assert decided.behind(f"with-its-{by}")[0]
+        assert not decided.behind(f"with-its-{narrower}")[0]
+        del reaches[f"O11.{by}_reaches"]
 
 
 def test_a_column_of_no_feature_is_an_error():

@@ -227,8 +227,8 @@ def test_rules_of_other_subjects_generations_or_values_do_not_overlap(load):
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ([("a", "site-verdict", ["nobody"])], "'nobody' is no rule that gives a verdict"),
-        ([("a", "runaway", ["site-verdict"])], "'runaway' is no rule that gives a verdict"),
+        ([("a", "site-verdict", ["nobody"])], "'nobody' is no rule that gives a verdict or names a group"),
+        ([("a", "runaway", ["site-verdict"])], "'runaway' is no rule that gives a verdict or names a group"),
         ([("a", "site-verdict", ["no-bound"]), ("b", "no-bound", ["site-verdict"])], "closes a circle"),
         (
             [("a", "site-verdict", ["bound-below-limit"]), ("a", "no-bound", ["site-verdict"])],

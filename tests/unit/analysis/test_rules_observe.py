@@ -164,7 +164,7 @@ def test_what_a_run_is_part_of(tmp_path):
     decided = found.decisions()
     routes = {number: decided.routes(i) for i, number in enumerate(raw)}
     for number in range(1, 14):
-        assert routes[number][1:] == ["WARN", "ATTRIBUTE(lineage)", "ATTRIBUTE(user)", "ATTRIBUTE(account)"]
+        assert routes[number][1:] == ["ATTRIBUTE(lineage)", "WARN"]
     assert routes[20] == ["RULED_OUT", "ATTRIBUTE(account)"]
     assert routes[21] == ["RULED_OUT"]
     assert routes[22] == ["NOT_RULED_OUT"]  # by itself: there is nothing to attribute
