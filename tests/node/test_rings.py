@@ -80,20 +80,26 @@ def test_a_chain_that_was_broken_begins_anew() -> None:
     assert look(ring, entries(1000, 2)) == [Window(1000, 1250, 1, 10_000, 40, 40)]
 
 
+@pytest.mark.parametrize("first_busy", [False, True])
+@pytest.mark.parametrize("change", [42, 44])
+@pytest.mark.parametrize("last_old", [42, 44])
 @pytest.mark.parametrize("step_ms", [-10_000, -1_000, -100, 100, 1_000, 10_000])
-def test_a_clock_that_was_set_leaves_entries_behind_that_never_count(step_ms: int) -> None:
-    """Looks every second for 40 s; after 10 s the clock is set. What is said to be idle then was idle."""
+def test_a_clock_that_was_set_leaves_entries_behind_that_never_count(
+    step_ms: int, last_old: int, change: int, first_busy: bool
+) -> None:
+    """Looks every second for 40 s; after about 11 s the clock is set, and a busy time begins or ends."""
     ring, kept, windows = Ring(), list[tuple[int, int | None]](), list[Window]()
     for tick in range(1, 161):
-        at_ms, offset_ms = tick * 250, OFFSET_MS + (step_ms if tick > 40 else 0)
-        # Idle until the clock is set, then busy.
-        kept = [*kept, ((at_ms + offset_ms) * 1000, 100 if tick > 40 else 0)][-100:]
+        at_ms, offset_ms = tick * 250, OFFSET_MS + (step_ms if tick > 42 else 0)
+        stamp_ms = at_ms + OFFSET_MS + (step_ms if tick > last_old else 0)
+        kept = [*kept, (stamp_ms * 1000, 100 if (tick <= change) is first_busy else 0)][-100:]
         if tick % 4 == 0:
             shown = sorted(entry for entry in kept if entry[0] > ring.since_us)
             windows += ring.take(shown, offset_ms, (at_ms + offset_ms) * 1000 + 100)
     assert windows[-1].to_ms == 40_000
+    busy = (0, change * 250) if first_busy else (change * 250, 40_000)
     for window in windows:
-        assert window.value_ms == 100 * (window.to_ms - max(window.from_ms, 10_000)) or window.to_ms <= 10_000
+        assert window.value_ms >= 100 * (min(window.to_ms, busy[1]) - max(window.from_ms, busy[0]))
 
 
 @given(

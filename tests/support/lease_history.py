@@ -19,6 +19,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pynvml
 from fake_nvml.harness import EPOCH, FakeNvml
 from fake_nvml.truth import operations
 
@@ -495,7 +496,9 @@ def play(history: History, folder: Path) -> Played:
     for number in range(len(history.cards)):
         nvml = FakeNvml(folder)
         try:
-            path = nvml.load(scenario(history, number))
+            path = nvml.load(scenario(history, number), at=-1)
+            pynvml.nvmlInit()  # Or else the library could not read the file.
+            nvml.end()
             node = HistoryNode(folder / f"node-{number}", number, history, nvml)
             node.plan()
             node.live()
