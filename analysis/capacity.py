@@ -171,12 +171,11 @@ def capped_flop(
     by = [frame["group"], frame["place"]]
     reached = frame["to"].groupby(by).cummax().groupby(by).shift(fill_value=0)
     frame["s"] = (frame["to"] - np.maximum(frame["from"], reached)).clip(lower=0)
+    names = [str(name) for name in clusters.cat.categories]
     busy = frame.groupby(["group", "place"]).agg(s=("s", "sum"), since=("from", "min"), until=("to", "max"))
     for (g, at), s, since, until in busy.itertuples():
         cluster, name = divmod(int(at), len(nodes.names))
-        flop_s = inventory.node_flop_s(
-            str(clusters.cat.categories[cluster]), nodes.names[name], int(since), int(until)
-        )
+        flop_s = inventory.node_flop_s(names[cluster], nodes.names[name], int(since), int(until))
         known = caps[g]
         caps[g] = None if known is None or flop_s is None else known + int(s) * flop_s
     return caps

@@ -15,7 +15,6 @@ from slurm_trace.analysis.exact import Bools, Exact, Ints
 from slurm_trace.analysis.fewest import Fewest, fewest
 from slurm_trace.analysis.group import Group
 from slurm_trace.analysis.memberships import OWNED, By, Membership
-from slurm_trace.analysis.names import run_name
 from slurm_trace.analysis.sliding import Windows
 from slurm_trace.analysis.sums import items
 from slurm_trace.analysis.tracking import Status
@@ -289,7 +288,7 @@ class GroupColumns:
         )
 
     def _run(self, at: int) -> str:
-        return run_name(self._asked.envelope.runs, int(self._rows[at]))
+        return self._asked.names[int(self._rows[at])]
 
     def _user(self, at: int) -> str:
         return self._asked.labels[int(self._person[at])]

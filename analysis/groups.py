@@ -19,6 +19,7 @@ from slurm_trace.analysis.exact import Bools, Ints
 from slurm_trace.analysis.group import NO_TERMS, Group, Terms
 from slurm_trace.analysis.group_columns import GroupColumns, Scope
 from slurm_trace.analysis.memberships import BY, By, Membership, memberships
+from slurm_trace.analysis.names import RunNames
 from slurm_trace.analysis.people import NOBODY, people
 from slurm_trace.analysis.records import Records
 from slurm_trace.analysis.sliding import Windows, worst_windows
@@ -85,6 +86,7 @@ class Grouping:
     ) -> None:
         self.envelope, self.rows, self.question = envelope, np.flatnonzero(members), question
         self.records, self.inventory, self.terms = records, inventory, terms
+        self.names = RunNames(envelope.runs)
         self.person, self.labels = people(envelope.runs[["cluster", "user", "uid"]].iloc[self.rows])
         self._inventoried = any(inventory.knows(name) for name in records.complete)
         self._lists_all = (

@@ -13,7 +13,7 @@ from slurm_trace.analysis import family, lineage
 from slurm_trace.analysis.components import components
 from slurm_trace.analysis.envelope import Envelope
 from slurm_trace.analysis.exact import Bools, Ints
-from slurm_trace.analysis.names import run_name
+from slurm_trace.analysis.names import RunNames
 from slurm_trace.analysis.people import NOBODY, first_of
 
 By = Literal["all", "cluster", "account", "user", "lineage", "family"]
@@ -55,7 +55,11 @@ def columns_of(kinds: Iterable[By]) -> tuple[str, ...]:
 
 
 def memberships(
-    envelope: Envelope, rows: Ints, by: By, person: tuple[Ints, list[str]], pause_s: int
+    envelope: Envelope,
+    rows: Ints,
+    by: By,
+    person: tuple[Ints, list[str]],
+    pause_s: int,
 ) -> Membership:
     """Put each run into its group.
 
@@ -74,8 +78,8 @@ def memberships(
         values = envelope.runs[by].iloc[rows].astype("category")
         number = values.cat.codes.to_numpy(dtype=np.int64)
         codes, firsts = first_of(number)
-        names = [str(c) or NOBODY for c in values.cat.categories]
-        return _named(codes, [NOBODY if number[i] < 0 else names[number[i]] for i in firsts])
+        told = [str(c) or NOBODY for c in values.cat.categories]
+        return _named(codes, [NOBODY if number[i] < 0 else told[number[i]] for i in firsts])
     runs = envelope.runs[[*_LINKING, *columns_of([by])]].iloc[rows]
     links = family.family_links(runs, person[0])
     start = runs["start"]
@@ -108,13 +112,10 @@ def _linked(
     firsts = order[np.flatnonzero(np.diff(codes[order], prepend=-1))]
     who, labels = person
     nobody = np.array([label == NOBODY for label in labels] or [False])
+    names, job_name = RunNames(runs), runs["name"].array
 
     def label(group: int) -> str:
-        name = runs["name"].iat[firsts[group]] if "name" in runs else None
-        return (
-            f"{labels[who[firsts[group]]]}: {name}" if isinstance(name, str) else labels[who[firsts[group]]]
-        )
+        user, name = labels[who[firsts[group]]], job_name[rows[firsts[group]]]
+        return f"{user}: {name}" if isinstance(name, str) else user
 
-    return Membership(
-        codes, size, lambda group: run_name(runs, int(firsts[group])), label, nobody[who[firsts]]
-    )
+    return Membership(codes, size, lambda group: names[int(rows[firsts[group]])], label, nobody[who[firsts]])

@@ -16,9 +16,19 @@ def moment(epoch_s: object) -> str:
     return datetime.fromtimestamp(int(epoch_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def run_name(runs: pd.DataFrame, i: int) -> str:
-    """CLUSTER:ID@SUBMIT of the run at position i; some exports lack Submit, and the start tells their runs apart."""
-    when: Any = runs["submit"].iat[i]
-    if not isinstance(when, SupportsInt):
-        when = runs["start"].iat[i]
-    return f"{runs['cluster'].iat[i]}:{runs['job_id'].iat[i]}@{moment(when)}"
+class RunNames:
+    """CLUSTER:ID@SUBMIT of the run at a position; some exports lack Submit, and the start tells their runs apart.
+
+    Args:
+        runs: Columns cluster, job_id, submit, start.
+    """
+
+    def __init__(self, runs: pd.DataFrame) -> None:
+        self._cluster, self._job_id = runs["cluster"].array, runs["job_id"].array
+        self._submit, self._start = runs["submit"].array, runs["start"].array
+
+    def __getitem__(self, i: int) -> str:
+        when: Any = self._submit[i]
+        if not isinstance(when, SupportsInt):
+            when = self._start[i]
+        return f"{self._cluster[i]}:{self._job_id[i]}@{moment(when)}"

@@ -48,7 +48,7 @@ def worst_windows(codes: Ints, groups: int, begin: Ints, end: Ints, amounts: Exa
     at = np.concatenate([comes, goes])
     group = np.concatenate([codes, codes])
     enters = np.repeat([1, 0], len(codes))  # at the same moment who leaves goes first
-    order = np.lexsort((enters, at, group))
+    order = np.lexsort((2 * at + enters, group))
     total = concatenated([amounts, amounts.negated()]).take(order).running()
     group, at = group[order], at[order]
     # All of a group that came has gone before the next one begins, so one running sum serves them all.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from slurm_trace.analysis.names import run_name
+from slurm_trace.analysis.names import RunNames
 from slurm_trace.cli import output
 from slurm_trace.cli.tables import TOP
 from slurm_trace.errors import UsageProblem
@@ -44,7 +44,8 @@ def find_run(runs: pd.DataFrame, job: str) -> int:
         raise UsageProblem(
             f"no run {output.printable(job)} in the store; JOB is [CLUSTER:]ID[@SUBMIT], see `slurm-trace rank`"
         )
-    names = [run_name(runs, i) for i in positions[:TOP]]
+    named = RunNames(runs)
+    names = [named[i] for i in positions[:TOP]]
     more = f" and {len(positions) - TOP} more" if len(positions) > TOP else ""
     raise UsageProblem(
         f"{output.printable(job)} is the name of several runs: {', '.join(names)}{more}; name one of them"

@@ -90,7 +90,13 @@ def parts(grouping_: Grouping, by: str) -> list[set[int]]:
     from slurm_trace.analysis.memberships import memberships
 
     person = (grouping_.person, grouping_.labels)
-    found = memberships(grouping_.envelope, grouping_.rows, by, person, grouping_.terms.pause_s)  # type: ignore[arg-type]
+    found = memberships(
+        grouping_.envelope,
+        grouping_.rows,
+        by,  # type: ignore[arg-type]
+        person,
+        grouping_.terms.pause_s,
+    )
     sets: dict[int, set[int]] = {}
     for code, raw in zip(found.codes.tolist(), grouping_.envelope.runs["job_id_raw"], strict=True):
         sets.setdefault(code, set()).add(int(raw))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_trace.analysis.components import components, linked
-from slurm_trace.analysis.groups import Terms
+from slurm_trace.analysis.groups import Grouping, Terms
 from slurm_trace.analysis.lineage import PAUSE_S, place, stem
 from tests.support.grouped import grouping, parts
 
@@ -102,6 +102,17 @@ def test_what_has_no_start_or_no_end_may_be_near_to_anything():
 def test_a_lineage_is_named_by_the_run_that_began_first():
     group = grouping({"at": DAY, "name": "b-train"}, {"name": "train"}).groups("lineage")[0]
     assert group.key.startswith("c:2@")
+    assert group.label == "ada (1000): train"
+
+
+@pytest.mark.parametrize("by", ["lineage", "family"])
+def test_runs_that_are_not_asked_about_give_no_group_its_name(by):
+    asked = grouping({"started": False, "name": "eval"}, {"name": "other", "started": False}, {"at": DAY})
+    asked = Grouping(
+        asked.envelope, asked.envelope.started, asked.question, asked.records, asked.inventory, asked.terms
+    )
+    (group,) = asked.groups(by)
+    assert group.key.startswith("c:3@")
     assert group.label == "ada (1000): train"
 
 
