@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, SupportsInt
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 
 def moment(epoch_s: object) -> str:
     """A time as `explain` takes it back after the @."""
-    if not isinstance(epoch_s, SupportsInt):
+    if not isinstance(epoch_s, Integral):
         return "unknown"
     return datetime.fromtimestamp(int(epoch_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -29,6 +30,6 @@ class RunNames:
 
     def __getitem__(self, i: int) -> str:
         when: Any = self._submit[i]
-        if not isinstance(when, SupportsInt):
+        if not isinstance(when, Integral):
             when = self._start[i]
         return f"{self._cluster[i]}:{self._job_id[i]}@{moment(when)}"
