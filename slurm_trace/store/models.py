@@ -490,9 +490,7 @@ job_summary = Table(
     Column("utilization_pct_ms", BIG, nullable=False),
     Column("utilization_max_pct", BIG),
     Column("energy_mj", BIG, comment="NULL: of some device it is not known"),
-    Column(
-        "energy_from", String(16), comment="the weakest source that it rests on; of two the larger counts"
-    ),
+    Column("energy_from", String(16), comment="the weakest source that it rests on"),
     Column("energy_resets", BIG, nullable=False),
     Column("power_max_mw", BIG),
     Column("memory_used_max_bytes", BIG),
