@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from slurm_trace.analysis.claims import Claim
 from slurm_trace.analysis.envelope import Envelope
 from slurm_trace.analysis.rates import Rates
 
@@ -59,16 +60,20 @@ def energy(envelope: Envelope, i: int, rates: Rates) -> Energy | None:
     )
 
 
-def _most_mj(envelope: Envelope, i: int, rates: Rates) -> int | None:
-    held_s = int(envelope.release.held_s[i])
-    if held_s < 0:
-        return None
+def board_watts(claim: Claim, rates: Rates) -> int | None:
+    """Largest board power of all cards of a claim together; None where it is not known of one, or there is none."""
     watts = 0
-    for named in envelope.claim(i).gpus:
+    for named in claim.gpus:
         fits = {named.sku} if named.type is None else {named.sku, *rates.resolve(named.type).device_ids}
         known = [rates.device(one).entry.get("tdp_w") for one in sorted(fits) if one in rates.devices]
         known = [watt for watt in known if watt is not None]
         if not known:
             return None
         watts += named.count * max(known)
-    return watts * 1000 * held_s * (100 + ERROR_PCT) // 100 if watts else None
+    return watts or None
+
+
+def _most_mj(envelope: Envelope, i: int, rates: Rates) -> int | None:
+    held_s = int(envelope.release.held_s[i])
+    watts = board_watts(envelope.claim(i), rates)
+    return None if held_s < 0 or watts is None else watts * 1000 * held_s * (100 + ERROR_PCT) // 100

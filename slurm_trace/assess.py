@@ -183,7 +183,7 @@ class Assessment:
         """All that the rules may ask of runs, one entry a run of the store; right for `positions` if they are given."""
         columns = observe_runs(self.envelope, self.question, self._complete)
         if self.summaries is not None:
-            columns |= observe_samples(self.envelope, self.summaries)
+            columns |= observe_samples(self.envelope, self.summaries, self.rates)
         verdict = verdicts(self.envelope, self.question)
         near = None if positions is None else np.array(positions, dtype=np.int64)
         return columns | observe_membership(self.envelope, self.members, verdict, self._grouping, near)
@@ -331,7 +331,7 @@ def assess(store: Store, request: Request) -> Assessment:
         rejected=rejected,
         window=(request.since, request.until),
         period=period,
-        unattributed={} if bounds.ladder is None else unattributed(load_ends(store), bounds.ladder.cards),
+        unattributed=_unattributed(store, bounds),
         shortfalls={
             name: [c.reason for c in control if c.total.cluster == name and c.short_s] for name in clusters
         },
@@ -353,6 +353,11 @@ def assess(store: Store, request: Request) -> Assessment:
         job_ids={name: found for name, found in ids.items() if found is not None},
         summaries=load_summaries(store) if request.routes else None,
     )
+
+
+def _unattributed(store: Store, bounds: Envelope) -> dict[str, int]:
+    """Nothing where counters are not believed."""
+    return {} if bounds.ladder is None else unattributed(load_ends(store), bounds.ladder.cards)
 
 
 def _telemetry(store: Store, trust: Rung) -> Telemetry | None:

@@ -9,9 +9,11 @@ import numpy as np
 import pandas as pd
 
 from slurm_trace.analysis.claims import Claim
+from slurm_trace.analysis.energy import ERROR_PCT, board_watts
 from slurm_trace.analysis.envelope import Bools, Envelope
 from slurm_trace.analysis.groups import Group, Records
 from slurm_trace.analysis.question import Question
+from slurm_trace.analysis.rates import Rates
 from slurm_trace.analysis.rules.bounds import STATUSES, observe_bounds, observe_group_bounds
 from slurm_trace.analysis.rules.evaluate import Column
 from slurm_trace.analysis.tracking import Status
@@ -68,6 +70,7 @@ def observe_runs(
             for name, kinds in _LEASE_KINDS.items()
         },
     }
+    columns["O19.rung"] = _rungs(envelope)
     if complete is not None:
         clusters = runs["cluster"].astype("category")
         table = [STATUSES.index(complete[str(name)]) for name in clusters.cat.categories]
@@ -75,12 +78,13 @@ def observe_runs(
     return columns
 
 
-def observe_samples(envelope: Envelope, summaries: pd.DataFrame) -> dict[str, Column]:
+def observe_samples(envelope: Envelope, summaries: pd.DataFrame, rates: Rates) -> dict[str, Column]:
     """What samples and counters of the nodes tell of runs.
 
     Args:
         envelope: The bounds.
         summaries: Figures of the runs that have leases, by run id (see the store's `load_summaries`).
+        rates: The registry of device rates, for the board power of cards.
 
     Returns:
         Columns of shape (runs,); NaN for runs without leases and for what their devices do not tell.
@@ -88,7 +92,9 @@ def observe_samples(envelope: Envelope, summaries: pd.DataFrame) -> dict[str, Co
     of_run = summaries.reindex(envelope.runs["run_id"].to_numpy(dtype=np.int64))
     seen = {name: of_run[name].to_numpy(dtype=np.float64) for name in of_run.columns}
     own = _per_claim(envelope, lambda c: c.gpu_count)
-    held_ms = 1000.0 * np.fmax(seen["gpus"], own) * _known(envelope.release.held_s)
+    held_s = _known(envelope.release.held_s)
+    held_ms = 1000.0 * np.fmax(seen["gpus"], own) * held_s
+    most_mj = _per_claim(envelope, lambda c: board_watts(c, rates)) * held_s * (1000 + 10 * ERROR_PCT)
     return {
         "O13.share": np.minimum(_over(seen["covered_ms"], held_ms), 1.0),
         "O14.mean_percent": _over(seen["utilization_pct_ms"], seen["utilization_ms"]),
@@ -96,6 +102,7 @@ def observe_samples(envelope: Envelope, summaries: pd.DataFrame) -> dict[str, Co
         "O15.top_over_max": _over(seen["sm_clock_top_mhz"], seen["sm_clock_max_mhz"]),
         "O16.top_mw": seen["power_max_mw"],
         "O17.energy_j": seen["energy_mj"] / 1000.0,
+        "O17.over_allocation": _over(seen["energy_mj"], most_mj),
         "O17.resets": seen["energy_resets"],
         "O18.top_bytes": seen["memory_used_max_bytes"],
     }
@@ -131,6 +138,14 @@ def observe_groups(groups: Sequence[Group], question: Question, records: Records
         "O10.fewest_jobs": _floats([g.fewest_jobs for g in groups]),
         "O10.fewest_users": _floats([g.fewest_users for g in groups]),
     }
+
+
+def _rungs(envelope: Envelope) -> Column:
+    """The lowest rung that the bound of each run makes use of, as a code."""
+    found = np.zeros(len(envelope), dtype=np.int8)
+    if envelope.ladder is not None:
+        np.maximum.at(found, envelope.ladder.run, envelope.ladder.rung.astype(np.int8))
+    return found
 
 
 def _status(claim: Claim, assumption: str) -> int:

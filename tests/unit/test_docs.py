@@ -49,3 +49,15 @@ def test_the_example_of_a_sku_is_one(tmp_path):
     path.write_text(example)
     skus = ProviderSkus.load(Rates.load(), "max_any_op", path)
     assert skus.meaning("hill", "Box 8", {}, late=False).how == "listed"
+
+
+def test_the_example_of_a_rule_is_one_and_every_file_is_documented(tmp_path):
+    from slurm_trace.analysis.rules.ruleset import RuleSet
+    from tests.support.rule_files import document
+
+    text = (DOCS / "RULES.md").read_text()
+    present = {f.name for f in files("slurm_trace.schema.rules").iterdir() if f.name.endswith(".json")}
+    assert present == set(re.findall(r"^\| `([a-z-]+\.json)`", text, re.MULTILINE))
+    example = json.loads(re.search(r"^    \{\n(?:    .*\n)+", text, re.MULTILINE)[0])
+    (tmp_path / "warning.json").write_text(json.dumps(document(example)))
+    assert example["id"] in {rule.id for rule in RuleSet.load(folder=tmp_path).rules}

@@ -73,6 +73,8 @@ CASES = {
     "lease-ends-apart": ("run", {"O12.ends_apart": True}, [{"O12.ends_apart": False}]),
     "record-contradicts-itself": ("run", {"O09.contradicts_itself": True}, [{"O09.contradicts_itself": False}]),
     "clock-above-maximum": ("run", {"O15.top_over_max": 1.01}, [{"O15.top_over_max": 1.0}]),
+    "energy-beyond-allocation": ("run", {"O17.over_allocation": 1.01}, [{"O17.over_allocation": 1.0}]),
+    "bound-rests-on-counters": ("run", {"O19.rung": "busy"}, [{"O19.rung": "allocation"}]),
     "energy-counter-went-back": ("run", {"O17.resets": 1}, [{"O17.resets": 0}]),
     "looks-idle": ("run", {"O13.share": 0.95, "O14.mean_percent": 1}, [{"O13.share": 0.94}, {"O14.mean_percent": 1.1}]),
     "looks-busy": ("run", {"O13.share": 1, "O14.mean_percent": 50}, [{"O13.share": 0.5}, {"O14.mean_percent": 49.9}]),

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slurm_trace.analysis.rules.bounds import observe_bounds, observe_group_bounds
+from slurm_trace.analysis.ladder import RUNGS
+from slurm_trace.analysis.rules.bounds import STATUSES, observe_bounds, observe_group_bounds
 from slurm_trace.analysis.rules.compare import Comparison
 from slurm_trace.analysis.rules.evaluate import evaluate
 from slurm_trace.analysis.rules.observe import observe_groups, observe_runs, observe_samples
@@ -144,7 +145,7 @@ def test_what_accounting_tells(found):
 def test_features_are_those_of_the_registry_and_none_is_never_given(found):
     features = RuleSet.load().features
     summaries = pd.DataFrame(columns=list(COLUMNS[1:]), dtype=np.float64)
-    of_runs = found.observed() | observe_samples(found.envelope, summaries)
+    of_runs = found.observed() | observe_samples(found.envelope, summaries, found.rates)
     assert of_runs.keys() == {f.id for f in features.values() if "run" in f.subjects}
     of_groups = observe_groups(found.groups("user"), found.question, found.records)
     assert of_groups.keys() == {f.id for f in features.values() if "group" in f.subjects}
@@ -175,6 +176,14 @@ def test_what_a_run_is_part_of(tmp_path):
         assert all(np.array_equal(alone[name][i], everything[name][i], equal_nan=True) for name in everything)
 
 
+def test_codes_of_words_are_those_of_the_analysis(found):
+    features = RuleSet.load().features
+    assert features["O19.rung"].values == RUNGS
+    assert {features[f"{name}.status"].values for name in ("O06", "O07", "O08")} == {STATUSES}
+    assert features["O05.complete"].values == STATUSES
+    assert set(features["O11.verdict"].values) == set(VERDICTS)
+
+
 def test_flags_of_leases_are_null_without_leases(found):
     envelope = found.envelope
     assert set(observe_runs(envelope, found.question)["O12.other_user"].tolist()) == {-1}
@@ -194,13 +203,13 @@ def test_what_samples_tell(found):
     held_s = int(envelope.release.held_s[0])
     line = dict.fromkeys(COLUMNS[1:], np.nan) | {
         "gpus": 8, "covered_ms": 4000.0 * held_s, "utilization_ms": 2000.0, "utilization_pct_ms": 1000.0,
-        "sm_clock_top_mhz": 2000.0, "sm_clock_max_mhz": 1980.0, "energy_resets": 1.0, "energy_mj": 5000.0,
+        "sm_clock_top_mhz": 2000.0, "sm_clock_max_mhz": 1980.0, "energy_resets": 1.0, "energy_mj": 5e12,
     }  # fmt: skip
     summaries = pd.DataFrame([line], index=ids[:1])
-    columns = observe_samples(envelope, summaries)
+    columns = observe_samples(envelope, summaries, found.rates)
     assert columns["O13.share"][0] == 0.5
     assert columns["O14.mean_percent"][0] == 0.5
-    assert columns["O17.energy_j"][0] == 5.0
+    assert columns["O17.energy_j"][0] == 5e9
     assert np.isnan(columns["O16.top_mw"][0])
     assert all(np.isnan(column[1:]).all() for column in columns.values())
     assert rules_of(found, columns, 1) >= {
