@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 from sqlalchemy import Connection, Table, delete, func, select
 
 from slurm_trace.node.fields import COUNTER_NAMES
-from slurm_trace.store.bulk import in_chunks, insert_rows
+from slurm_trace.store.bulk import NO_INTEGER, in_chunks, insert_rows
 from slurm_trace.store.catalog import Ids
 from slurm_trace.store.engine import Store
 from slurm_trace.store.leases import one_a_part
@@ -38,6 +38,7 @@ SUMS = (
     "seconds", "elapsed_kcycles", "active_kcycles", "tensor_kcycles", "dmma_kcycles", "vector_kcycles",
     "vector_fp_kcycles", "busy_ms",
 )  # fmt: skip
+_AT_ONCE = 50_000
 _WITNESS = tuple(f.name for f in fields(Witness))
 
 
@@ -85,9 +86,12 @@ def load_cycles(store: Store) -> StoredCycles:
     """What is proven of all runs."""
     query = select(run_cycles.c.run_id, run_cycles.c.kind_id, *(run_cycles.c[name] for name in SUMS))
     with store.reading() as connection:
-        rows = connection.execute(query.order_by(run_cycles.c.run_id)).cursor.fetchall()
-        table = pd.DataFrame(np.array(rows, dtype=np.int64).reshape(-1, 2 + len(SUMS)))
-        table.columns = pd.Index(["run_id", "kind", *SUMS])
+        parts = [
+            np.array(rows, dtype=np.int64)
+            for rows in _fetched(connection, query.order_by(run_cycles.c.run_id))
+        ]
+        values = np.concatenate([np.empty((0, 2 + len(SUMS)), dtype=np.int64), *parts])
+        table = pd.DataFrame(values, columns=["run_id", "kind", *SUMS])
         codes, ids = pd.factorize(table["kind"])
         table["kind"] = codes
         texts: dict[int, str] = {}
@@ -152,10 +156,12 @@ def load_ends(store: Store) -> pd.DataFrame:
         .join(cluster, cluster.c.id == lease.c.cluster_id)
     )
     with store.reading() as connection:
-        rows = connection.execute(query).cursor.fetchall()
-        frame = pd.DataFrame(rows, columns=[*_CARD, *_CARD_NUMBERS, *_ENDS])
-        for name in (*_CARD_NUMBERS, *_ENDS):
-            frame[name] = frame[name].astype("Int64")
+        names = (*_CARD, *_CARD_NUMBERS, *_ENDS)
+        columns: dict[str, _Words | _Whole] = {n: _Words() if n in _CARD else _Whole() for n in names}
+        for rows in _fetched(connection, query):
+            for column, values in zip(columns.values(), zip(*rows, strict=True), strict=True):
+                column.add(values)
+        frame = pd.DataFrame({name: column.finish() for name, column in columns.items()})
         limits: dict[int, int | None] = {}
         for chunk in in_chunks(frame["facts_id"].unique().tolist()):
             told = select(interned.c.id, interned.c.text).where(interned.c.id.in_(chunk))
@@ -163,6 +169,47 @@ def load_ends(store: Store) -> pd.DataFrame:
                 (row.id, json.loads(row.text).get("power_limit_mw")) for row in connection.execute(told)
             )
     return frame.assign(power_limit_mw=frame["facts_id"].map(limits).astype("Int64")).drop(columns="facts_id")
+
+
+def _fetched(connection: Connection, query: Any) -> Iterator[Sequence[Any]]:
+    """The driver's own tuples, some at a time: a million at once would take a gigabyte."""
+    cursor = connection.execute(query).cursor
+    while rows := cursor.fetchmany(_AT_ONCE):
+        yield rows
+
+
+class _Words:
+    """A column of texts, most of which come again and again."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str | None, int] = {None: -1}
+        self._parts: list[Any] = []
+
+    def add(self, values: Sequence[Any]) -> None:
+        for value in set(values) - self._codes.keys():
+            self._codes[value] = len(self._codes) - 1
+        self._parts.append(np.fromiter(map(self._codes.__getitem__, values), np.int32, len(values)))
+
+    def finish(self) -> Any:
+        codes = np.concatenate([np.empty(0, dtype=np.int32), *self._parts])
+        return pd.Categorical.from_codes(
+            codes, pd.Index([v for v in self._codes if v is not None], dtype=object)
+        )
+
+
+class _Whole:
+    """A column of whole numbers, some of them NULL."""
+
+    def __init__(self) -> None:
+        self._parts: list[Any] = []
+
+    def add(self, values: Sequence[Any]) -> None:
+        told = (NO_INTEGER if value is None else value for value in values)
+        self._parts.append(np.fromiter(told, np.int64, len(values)))
+
+    def finish(self) -> Any:
+        values = np.concatenate([np.empty(0, dtype=np.int64), *self._parts])
+        return pd.arrays.IntegerArray(values, values == NO_INTEGER)
 
 
 def _of_run(run: Any, leases: Sequence[Any], trails: Mapping[int, list[_Part]]) -> list[Stretch]:
