@@ -29,7 +29,13 @@ REGISTERED = "billing=1,cpu=1,energy=1,gres/gpu=1,gres/mps=1,gres/shard=1,mem=1,
 def limit_flop(anchors: Anchors, ask: Ask) -> int:
     """A bound below this is below the threshold with its margin."""
     margin = Fraction(anchors.margin) if ask.margin is None else ask.margin
-    return math.floor(Fraction(anchors.thresholds[ask.threshold]) / (1 + margin))
+    return math.floor(Fraction(threshold_flop(anchors, ask)) / (1 + margin))
+
+
+def threshold_flop(anchors: Anchors, ask: Ask) -> int:
+    """The threshold of a question, which names one or is a number of operations."""
+    known = anchors.thresholds.get(ask.threshold)
+    return int(ask.threshold) if known is None else known
 
 
 def longest_s(limit: int, flop_s: int) -> int:

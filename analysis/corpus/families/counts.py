@@ -28,24 +28,21 @@ SPR = "Intel(R) Xeon(R) Platinum 8480+"
 RECORDED = tuple(part.partition("=")[0] for part in REGISTERED.split(","))
 
 
+RECORDINGS = (
+    "event", "event too late", "event that ended", "profile", "seen before", "seen later", "not seen", "inventory",
+)  # fmt: skip
+BELIEVED = ("event", "profile", "seen before", "inventory")
+
+
 def missing_gres(draw: Draw, number: int, anchors: Anchors) -> Site:
     """No gres in the record is no GPU only where GPUs were recorded: else every GPU a node could hold counts."""
-    offset, recorded, nodes = along(
-        number,
-        EDGE_S,
-        ("event", "event too late", "profile", "seen before", "not seen", "inventory"),
-        (4, 16),
-    )
-    cpus = nodes * 64
-    believed = recorded in ("event", "profile", "seen before", "inventory")
-    cores_flop_s = cpus * anchors.core()
-    if recorded == "inventory":
-        cores_flop_s = cpus * anchors.core(SPR)
+    offset, recorded, nodes = along(number, EDGE_S, RECORDINGS, (4, 16))
+    cpus, believed = nodes * 64, recorded in BELIEVED
+    cores_flop_s = cpus * anchors.core(SPR if recorded == "inventory" else UNTYPED)
     hidden = 0 if believed else nodes * anchors.limits["gpus_per_node"] * anchors.gpu()
-    flop_s = cores_flop_s + hidden
     true_flop_s = cores_flop_s + (0 if believed else nodes * 8 * anchors.gpu("h100"))
     # Where zero is believed the cores alone stay far below.
-    held_s = held_at(anchors, flop_s, offset) if not believed else draw.between(1000, 90_000)
+    held_s = held_at(anchors, cores_flop_s + hidden, offset) if not believed else draw.between(1000, 90_000)
     node_list = f"n[1-{nodes}]"
     run = ended(
         draw,
@@ -59,13 +56,15 @@ def missing_gres(draw: Draw, number: int, anchors: Anchors) -> Site:
         node_list=node_list,
         alloc_tres=tres(cpus, nodes),
     )
-    start, _ = span(run)
-    registered_at = {"event": start - DAY_S, "event too late": start + 1}.get(recorded)
+    start, end = span(run)
+    registered = {
+        "event": (start - DAY_S, None),
+        "event too late": (start + 1, None),
+        "event that ended": (start - DAY_S, end),
+    }.get(recorded)
     events: tuple[Event, ...] = ()
-    if registered_at is not None:
-        events = (
-            Event(CLUSTER, "", registered_at, None, "", "Cluster Registered TRES", REGISTERED, "slurm"),
-        )
+    if registered is not None:
+        events = (Event(CLUSTER, "", *registered, "", "Cluster Registered TRES", REGISTERED, "slurm"),)
     profiles = {
         "profile": {CLUSTER: ClusterProfile(registered_tres=(TresPeriod(names=RECORDED),))},
         "inventory": {
@@ -81,17 +80,18 @@ def missing_gres(draw: Draw, number: int, anchors: Anchors) -> Site:
         profiles=profiles,
         events=events,
     )
-    if recorded == "seen before":
-        early = start - 10 * DAY_S
+    # A run with a GPU shows that GPUs are recorded from its start on: of what was over by then it says nothing.
+    shown_at = {"seen before": start - 10 * DAY_S, "seen later": end + 1}.get(recorded)
+    if shown_at is not None:
         other = replace(
-            run, job_id_raw=1, submit=early, start=early, end=early + 60, step_end=early + 60, elapsed_s=60,
-            alloc_tres=tres(cpus, nodes, 1, "v100"), true_flop=0,
+            run, job_id_raw=1, submit=shown_at, start=shown_at, end=shown_at, step_end=shown_at, elapsed_s=0,
+            alloc_tres=tres(1, 1, 1, "v100"), node_count=1, cpu_count=1, true_flop=0,
         )  # fmt: skip
-        site = replace(site, runs=(other, run))
+        site = replace(site, runs=(other, run), intended=RULED_OUT if believed else None)
     return site
 
 
-TELLS = ("empty", "cut", "cut in a name", "no number", "number only")
+TELLS = ("empty", "cut", "cut in a number", "cut in a name", "no number", "number only")
 
 
 def unknown_count(draw: Draw, number: int, anchors: Anchors) -> Site:
@@ -108,6 +108,7 @@ def unknown_count(draw: Draw, number: int, anchors: Anchors) -> Site:
     text = {
         "empty": "",
         "cut": f"billing={cpus},cpu={cpus},me+",
+        "cut in a number": f"billing={cpus},cpu=1+",
         "cut in a name": f"billing={cpus},cpu={cpus},gres/gp+",
         "no number": f"cpu={cpus},gres/gpu=?,node={nodes}",
         "number only": f"1={cpus},4={nodes},1001=64",
@@ -117,9 +118,10 @@ def unknown_count(draw: Draw, number: int, anchors: Anchors) -> Site:
     core = anchors.core(SPR) if known == "inventory" else anchors.core()
     flop_s = nodes * per_node * card + cpus * core
     profile = {
-        "at most 8": ClusterProfile(max_gpus_per_node=8),
+        "at most 8": ClusterProfile(max_gpus_per_node=8, registered_tres=(TresPeriod(names=RECORDED),)),
         "inventory": ClusterProfile(
-            nodes=(NodeGroup(hosts=node_list, gpus=8, sku=H100, cpu_model=SPR, cores=cores),)
+            registered_tres=(TresPeriod(names=RECORDED),),
+            nodes=(NodeGroup(hosts=node_list, gpus=8, sku=H100, cpu_model=SPR, cores=cores),),
         ),
     }.get(known)
     run = ended(
@@ -311,8 +313,8 @@ def nothing_told(draw: Draw, number: int, anchors: Anchors) -> Site:
 
 
 FAMILIES = (
-    Family(missing_gres, 336),
-    Family(unknown_count, 560),
+    Family(missing_gres, 448),
+    Family(unknown_count, 672),
     Family(typed_and_untyped, 378),
     Family(shares, 448),
     Family(lease_gpus, 448),

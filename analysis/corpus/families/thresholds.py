@@ -16,6 +16,7 @@ from slurm_trace.analysis.corpus.families.common import (
     span,
     tres,
     verdict_at,
+    verdict_of,
     width,
 )
 from slurm_trace.analysis.corpus.site import CLUSTER, Ask, Family, Site
@@ -74,6 +75,30 @@ def _edge(draw: Draw, anchors: Anchors, ask: Ask, card: str, offset: int) -> Sit
     )
 
 
+def exact_edge(draw: Draw, number: int, anchors: Anchors) -> Site:
+    """A bound that is the threshold to the last operation, without a margin: what equals T is not ruled out."""
+    offset, off_by, card = along(number, (-1, 0, 1), (-1, 0, 1), CARDS)
+    flop_s = 8 * anchors.gpu(card) + 32 * anchors.core()
+    held_s = draw.between(10**4, 10**6)
+    ask = Ask(threshold=str(held_s * flop_s + off_by), margin=Fraction(0))
+    run = ended(
+        draw,
+        anchors,
+        number + 1,
+        held_s=held_s + offset,
+        flop_s=flop_s,
+        percent=draw.pick(PERCENT),
+        cpu_count=32,
+        alloc_tres=tres(32, 1, 8, card),
+    )
+    return Site(
+        varies={"card": card or "untyped", "offset_s": offset, "threshold_off_by": off_by},
+        runs=(run,),
+        ask=ask,
+        intended=verdict_of((held_s + offset) * flop_s, limit_flop(anchors, ask)),
+    )
+
+
 def cpu_only(draw: Draw, number: int, anchors: Anchors) -> Site:
     """Processor cores alone: zero GPUs is believed only where GPUs were recorded, and cores compute too."""
     offset, recorded, spread = along(number, EDGE_S, ("always", "never", "unsaid", "ended before"), range(6))
@@ -119,5 +144,6 @@ FAMILIES = (
     Family(threshold_edge, 1120),
     Family(margin_edge, 784),
     Family(basis_edge, 420),
+    Family(exact_edge, 72),
     Family(cpu_only, 336),
 )

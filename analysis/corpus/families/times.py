@@ -235,11 +235,22 @@ def zero_length(draw: Draw, number: int, anchors: Anchors) -> Site:
 def node_fail(draw: Draw, number: int, anchors: Anchors) -> Site:
     """A node that is cut off computes on until it is back, which only its events tell."""
     offset, told = along(
-        number, EDGE_S, ("events", "no events", "still down", "another node", "two events", "long before")
+        number,
+        EDGE_S,
+        (
+            "events",
+            "no events",
+            "still down",
+            "another node",
+            "two events",
+            "long before",
+            "late",
+            "too late",
+        ),
     )
     held_s = _longest(anchors) + offset
     down_s = draw.between(600, 20_000)
-    lost = told in ("events", "two events", "still down")
+    lost = told in ("events", "two events", "still down", "late")
     tail_s = down_s + anchors.kill_wait_s if lost else anchors.grace_s
     run = _run(draw, anchors, number, held_s - tail_s)
     if told == "still down":
@@ -253,6 +264,9 @@ def node_fail(draw: Draw, number: int, anchors: Anchors) -> Site:
         "another node": [("n9", end - 30, end + down_s)],
         "two events": [(node, end - 30, end + 200), (node, end + 200, end + down_s)],
         "long before": [(node, end - 9000, end - 5000)],
+        # A node may be found to be down as late as Slurm may still be killing its processes.
+        "late": [(node, end + anchors.grace_s, end + down_s)],
+        "too late": [(node, end + anchors.grace_s + 1, end + down_s)],
     }
     events = tuple(
         Event(CLUSTER, n, a, b, "DOWN", "Not responding", None, "root") for n, a, b in shapes[told]
@@ -406,7 +420,7 @@ FAMILIES = (
     Family(runaway, 360),
     Family(never_started, 240),
     Family(zero_length, 448),
-    Family(node_fail, 420),
+    Family(node_fail, 448),
     Family(clock_change, 420),
     Family(unit_slip, 420),
     Family(outlived_end, 420),
