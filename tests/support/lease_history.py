@@ -38,6 +38,7 @@ UP_S = 1000.0
 MIG = "H100-MIG"
 """A kind of cards: parts of one H100, in the place of whole ones."""
 _CALL_S = 0.0005
+_STANDING = {"counters_stand": range(248, 261), "work_counters_stand": range(249, 261)}
 _BUSY_SPOOL = "the disk is full"
 
 
@@ -95,10 +96,11 @@ class Fault:
 
     `kill`, `stop`: the sampler is gone for `for_s`. `hang`: the first call of card `amount` (None: the driver as a
     whole) hangs for `for_s`. `lost`: card `amount` is, for `for_s`. `driver_gone`: for `for_s`. `wall_step`: by
-    `amount` seconds. `reboot`: takes `for_s`; with `amount` the lease directory outlives it. `disk_full`: for `for_s`.
-    `lease_file_lost`: somebody empties the lease directory. `ring_hole`: of card `amount`, for `for_s`.
-    `counter_reset`: of card `amount`. `counters_stand`: those of card `amount`, for `for_s`. `unit_slip`: from then on
-    cycle counters are `amount` times what they were. `spool_lost`: the `amount`-th delivered file.
+    `amount` seconds. `reboot`: takes `for_s`; with `amount` the lease directory outlives it. `disk_full`: for
+    `for_s`. `lease_file_lost`: somebody empties the lease directory. `ring_hole`: of card `amount`, for `for_s`.
+    `counter_reset`: of card `amount`. `counters_stand`: those of card `amount`, for `for_s`; `work_counters_stand`:
+    all but elapsed cycles. `unit_slip`: from then on cycle counters are `amount` times what they were. `spool_lost`:
+    the `amount`-th delivered file.
     """
 
     kind: str
@@ -481,8 +483,8 @@ def scenario(history: History, node: int) -> str:
             lines.append(f"hole {card} {span}")
         elif fault.kind == "counter_reset":
             lines.append(f"reset {card} {fault.at}")
-        elif fault.kind == "counters_stand":
-            lines += [f"set {card} gpm:{number} {span} 1000000" for number in range(248, 261)]
+        elif fault.kind in _STANDING:
+            lines += [f"set {card} gpm:{number} {span} 1000000" for number in _STANDING[fault.kind]]
         elif fault.kind == "reboot":
             lines.append(f"reset * {fault.at}")
     return "\n".join(lines) + "\n"
