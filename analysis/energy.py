@@ -65,8 +65,8 @@ def board_watts(claim: Claim, rates: Rates) -> int | None:
     watts = 0
     for named in claim.gpus:
         fits = {named.sku} if named.type is None else {named.sku, *rates.resolve(named.type).device_ids}
-        known = [rates.device(one).entry.get("tdp_w") for one in sorted(fits) if one in rates.devices]
-        known = [watt for watt in known if watt is not None]
+        entries = (rates.device(one).entry for one in sorted(fits) if one in rates.devices)
+        known = [int(entry["tdp_w"]) for entry in entries if entry.get("tdp_w") is not None]
         if not known:
             return None
         watts += named.count * max(known)

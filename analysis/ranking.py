@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from slurm_trace.analysis.energy import energy
+from slurm_trace.analysis.energy import Energy, energy
 from slurm_trace.analysis.envelope import Bools, Envelope, Ints
 from slurm_trace.analysis.rates import Rates
 from slurm_trace.analysis.release import KILLED, LIMIT, NODE_LOST, OPEN, WHY
@@ -87,6 +87,10 @@ def rows(
         table = envelope.runs.iloc[part]
         texts = {name: [_text(v) for v in table[name].astype(object)] for name in _TEXT}
         numbers = {name: [_number(v) for v in table[name].astype(object)] for name in _NUMBERS}
+        # What a frame is asked for one by one takes longer than all else, so only where there is something.
+        seen, metered = (
+            table[name].notna().to_numpy(dtype=bool) for name in ("lease_gpus", "lease_energy_mj")
+        )
         for n, position in enumerate(part):
             i = int(position)
             claim = envelope.claim(i)
@@ -117,16 +121,17 @@ def rows(
                 "verdict": VERDICTS[verdict[i]],
                 "verdict_strict": VERDICTS[strict[i]],
                 "assumptions": rests_on(*key, first_of.setdefault(key, i)),
-                "coverage": envelope.coverage(i),
-                "flags": flags(envelope, i, texts["flags"][n], rates),
+                "coverage": envelope.coverage(i) if seen[n] else None,
+                "flags": flags(
+                    envelope, i, texts["flags"][n], energy(envelope, i, rates) if metered[n] else None
+                ),
                 "reasons": reasons(envelope, i),
                 **({} if decisions is None else {"routes": decisions.entries(i)}),
             }
 
 
-def flags(envelope: Envelope, i: int, recorded: str | None, rates: Rates) -> list[str]:
+def flags(envelope: Envelope, i: int, recorded: str | None, drawn: Energy | None) -> list[str]:
     """What is odd about run i: noted when it was stored, and found by comparing."""
-    drawn = energy(envelope, i, rates)
     found = [
         ("runaway", envelope.release.runaway[i]),
         ("lease_card_larger", envelope.larger_card(i)),
