@@ -12,6 +12,7 @@ from slurm_trace.analysis.rules.observables import Observables
 from slurm_trace.analysis.rules.rule import ROUTES, comparisons
 from slurm_trace.analysis.rules.ruleset import RuleSet, generations
 from slurm_trace.errors import InputProblem, UsageProblem
+from slurm_trace.version import EVALUATOR_VERSION
 from tests.support.rule_files import RULE, VERDICT, changed, document, ordering
 
 KINDS = {
@@ -73,6 +74,7 @@ def test_every_generation_loads(generation):
 def test_the_newest_generation_is_the_current_one_and_every_file_has_rules_in_it():
     current = RuleSet.load()
     assert current.generation == generations()[-1]
+    assert current.generation.evaluator == EVALUATOR_VERSION
     assert {r.kind for r in current.rules} | {"precedence"} == KINDS
     assert current.precedence
     assert current.default == "INSUFFICIENT"
