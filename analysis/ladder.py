@@ -231,7 +231,7 @@ class Ladder:
     def lowered(self, *, strict: bool = False) -> Bools:
         """Runs whose bound is lower than at the rung `allocation`."""
         saved = self.saved_strict if strict else self.saved
-        found: Bools = saved.digits.any(axis=0)
+        found: Bools = np.any(saved.digits != 0, axis=0)
         return found
 
     def rows(self, i: int) -> range:

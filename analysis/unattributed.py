@@ -49,11 +49,12 @@ def unattributed(ends: pd.DataFrame, cards: Cards) -> dict[str, int]:
     found: dict[str, int] = {}
     table = gaps.assign(kcycles=kcycles)[kcycles > 0]
     by = ["cluster", "name", "mig_profile", "sm_count"]
-    for (cluster, name, profile, sms), total in (
-        table.groupby(by, dropna=False, observed=True)["kcycles"].sum().items()
-    ):  # type: ignore[misc]
-        rate = cards.whole_per_kcycle(_given(name), _given(profile), None if pd.isna(sms) else int(sms))
-        found[str(cluster)] = found.get(str(cluster), 0) + int(total) * rate
+    sums = table.groupby(by, dropna=False, observed=True)[["kcycles"]].sum().reset_index()
+    for one in sums.to_dict("records"):
+        sms = None if pd.isna(one["sm_count"]) else int(one["sm_count"])
+        rate = cards.whole_per_kcycle(_given(one["name"]), _given(one["mig_profile"]), sms)
+        cluster = str(one["cluster"])
+        found[cluster] = found.get(cluster, 0) + int(one["kcycles"]) * rate
     return found
 
 

@@ -180,7 +180,7 @@ def _stretches(context: click.Context, found: Assessment, position: int) -> Sequ
 
     store = open_store(context.obj["store"], create=False)
     try:
-        return load_stretches(store, int(found.envelope.runs["run_id"].iat[position]))
+        return load_stretches(store, int(found.envelope.runs["run_id"].to_numpy()[position]))
     finally:
         store.close()
 
