@@ -17,8 +17,9 @@ from slurm_trace.store.engine import open_store, upgrade_store
 from slurm_trace.store.load import load_imports, load_runs
 from slurm_trace.store.samples import count_leases, count_samples, prune_chunks
 from slurm_trace.store.spool_ingest import import_spools
+from slurm_trace.store.telemetry import load_cycles, load_ends, load_stretches
 from support.runs import T0, ingest, run, running, step
-from support.spools import card, counter, gap, spool
+from support.spools import card, counter, gap, samples, spool
 
 UNSTABLE = {
     "id",
@@ -227,6 +228,31 @@ class SpoolCases:
         take()
         summary = one(store, "job_summary")
         assert (summary.energy_mj, summary.energy_from) == kept
+
+    def test_what_counters_prove_is_kept_by_run_and_told_stretch_by_stretch(self, store, outbox, take):
+        clock = 1_000
+        told = {
+            "gpm_sm_cycles_elapsed": 10**6 * clock,
+            "gpm_sm_cycles_active": 10**5 * clock,
+            "energy_mj": 100_000,
+        }
+        reads = [counter(at, **{name: each * at for name, each in told.items()}) for at in (10, 60, 110)]
+        quiet = samples(range(10, 112), sm_clock_mhz=clock, utilization_pct=10)
+        spool(
+            outbox, devices=[card()], counters=reads, columns={"GPU-0": quiet}, meta={"driver_version": "550"}
+        )
+        ingest(store, run(1, alloc_tres="gres/gpu=1", node_list="n1"))
+        take()
+        stored = load_cycles(store)
+        (row,) = stored.table.to_dict("records")
+        assert stored.kinds[row["kind"]].rung == "cycles_active"
+        (run_id,) = load_runs(store)["run_id"]
+        found = load_stretches(store, int(run_id))
+        assert [(one.from_s - T0, one.to_s - T0) for one in found] == [(11, 60), (60, 108)]
+        assert row["seconds"] == sum(one.seconds for one in found)
+        assert row["active_kcycles"] == sum(one.cycles.active for one in found)
+        (end,) = load_ends(store).to_dict("records")
+        assert (end["uuid"], end["first_energy"], end["last_energy"]) == ("GPU-0", 10**6, 11 * 10**6)
 
     def test_a_part_that_is_missing_is_told(self, store, outbox, take):
         spool(outbox, begin=80, end=110, opened=10, part=2)
