@@ -87,7 +87,7 @@ def load_runs(
     """Every run, one row each, in the order of their ids.
 
     Integers are Int64 where they can be NULL, texts are categories, except `job_id`. Of the run's leases speak
-    `lease_end`, the latest close of one; `lease_gpus`, how many GPUs they are known to have held;
+    `lease_end`, the latest close of one and CLOCK_S on top; `lease_gpus`, how many GPUs they are known to have held;
     `lease_covered_ms`, how long these were sampled together; `lease_energy_mj` and `lease_energy_from`, what they drew
     and how that is known; `release_proven`, true where every node of the run closed its lease; and the `flags` that
     begin with `lease_`.

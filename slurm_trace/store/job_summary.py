@@ -18,7 +18,8 @@ from slurm_trace.store.spool_figures import COUNTER, POWER, SOURCES
 
 CLOCK_S = 2
 """Start is of the controller's clock, in whole seconds cut off; a lease that opens earlier than this before it has
-another clock, or is not of this run."""
+another clock, or is not of this run. A node's clock that is behind by less shows nowhere, so every end of a lease is
+taken to be this much later than that clock told."""
 
 LATE_S = 90
 """KillWait and UnkillableStepTimeout by Slurm's defaults: a node that closes its lease later had trouble."""
@@ -103,7 +104,11 @@ class _Leases:
         energies = [_energy(parts) for parts in devices]
         sources = [source for _, source, _ in energies]
         measured = self._known and bool(energies) and None not in sources
-        ends = [lease.closed_at + self._lag(lease) for lease in self._leases if lease.closed_at is not None]
+        ends = [
+            lease.closed_at + self._lag(lease) + CLOCK_S
+            for lease in self._leases
+            if lease.closed_at is not None
+        ]
         return {
             "run_id": self._run.id,
             "leases": len(self._leases),
@@ -120,7 +125,7 @@ class _Leases:
         }
 
     def _lag(self, lease: Any) -> int:
-        """By how much at least the node's clock was behind the controller's."""
+        """By how much at least the node's clock was behind the controller's, beyond CLOCK_S."""
         if lease.opened_at is None or self._run.start is None:
             return 0
         return max(0, int(self._run.start - lease.opened_at) - CLOCK_S)

@@ -31,6 +31,7 @@ from slurm_trace.assess import Request, assess
 from slurm_trace.cli.ranking import question_options
 from slurm_trace.store.engine import Store, open_store
 from slurm_trace.store.ingest import ImportInfo, begin_import
+from slurm_trace.store.job_summary import CLOCK_S
 from slurm_trace.store.spool_ingest import import_spools
 from support.lease_history import MIG, Fault, History, Part, Played, Run, Work, play
 
@@ -155,7 +156,7 @@ def faults(draw: st.DrawFn, node: int, count: int, until: int) -> Fault:
     card = draw(st.integers(0, count - 1))
     amount: Any = {
         "hang": draw(st.sampled_from((None, card))),
-        "wall_step": draw(st.sampled_from((-3600, -60, -10, -1, 1, 2, 10, 60, 3600))),
+        "wall_step": draw(st.sampled_from((-3600, -60, -10, -2, -1, 1, 2, 10, 60, 3600))),
         "unit_slip": draw(st.sampled_from((1 / 132, 1 / 1000, 0.5, 2, 132, 1000))),
         "spool_lost": draw(st.integers(0, 2)),
         "reboot": draw(st.booleans()),
@@ -194,9 +195,10 @@ def histories(draw: st.DrawFn) -> History:
     count = draw(st.integers(1, 2))
     until = draw(st.sampled_from((90, 150, 260)))
     broken = [one for n in range(nodes) for one in draw(st.lists(faults(n, count, until), max_size=3))]
-    # One second is all that a node's clock may be behind before anybody can see it.
-    late = [one for one in broken if one.amount == -1 and one.kind == "wall_step"]
-    broken = [one for one in broken if one not in late[1:]]
+    # CLOCK_S is all that a node's clock may be behind before anybody can see it.
+    late = [one for one in broken if one.kind == "wall_step" and -CLOCK_S <= one.amount < 0]
+    while sum(one.amount for one in late) < -CLOCK_S:
+        broken.remove(late.pop())
     reboots = {n: [f for f in broken if f.kind == "reboot" and f.node == n][:1] for n in range(nodes)}
     broken = [f for f in broken if f.kind != "reboot" or f in reboots[f.node]]
     runs: list[Run] = []
@@ -354,6 +356,12 @@ def test_counters_of_work_that_stand_still_lower_nothing(tmp_path: Path, doing: 
     still = Fault("work_counters_stand", 0, for_s=200, amount=0)
     found = bounds(one_run("H100", (Work(0, 5.3, 60, doing),), still), tmp_path)
     assert found["pipe_cycles"][1] == found["allocation"][1]
+
+
+def test_a_clock_that_is_behind_unnoticed_takes_nothing_off_the_end(tmp_path: Path) -> None:
+    work = (Work(0, 5.01, 90.47, FULL["H100"]),)
+    found = bounds(one_run("H100", work, release=90.47, skew_s=(-CLOCK_S, 0)), tmp_path)
+    assert found["allocation"][2] is not None, "the lease proves the release"
 
 
 def test_a_clock_that_is_behind_proves_no_release(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy import delete, func, select
 from slurm_trace.node.spool import Event
 from slurm_trace.store import models
 from slurm_trace.store.engine import open_store, upgrade_store
+from slurm_trace.store.job_summary import CLOCK_S
 from slurm_trace.store.load import load_imports, load_runs
 from slurm_trace.store.samples import count_leases, count_samples, prune_chunks
 from slurm_trace.store.spool_ingest import import_spools
@@ -295,7 +296,7 @@ class SpoolCases:
         assert lease.joined_by == how
         joined = runs.loc[lease.run_id]
         assert (joined.cluster, joined.job_id_raw) == ("c", 1)
-        assert joined.lease_end == T0 + 110
+        assert joined.lease_end == T0 + 110 + CLOCK_S
 
     def test_a_requeued_job_has_a_lease_for_each_run(self, store, outbox, take):
         first = run(1, state="REQUEUED")
@@ -307,7 +308,7 @@ class SpoolCases:
         assert sum(row[-1] is None for row in rows(store, "lease")) == 1
         ingest(store, second)
         runs = load_runs(store).set_index("run_key")
-        assert (runs.lease_end[T0], runs.lease_end[T0 + 120]) == (T0 + 111, T0 + 341)
+        assert (runs.lease_end[T0], runs.lease_end[T0 + 120]) == (T0 + 111 + CLOCK_S, T0 + 341 + CLOCK_S)
         assert len(rows(store, "lease")) == 2
 
     def test_another_sluid_or_start_is_another_run(self, store, outbox, take):
@@ -330,7 +331,7 @@ class SpoolCases:
         )
         runs = load_runs(store).set_index("run_key")
         assert runs.lease_end.isna()[T0]
-        assert runs.lease_end[T0 + 400] == T0 + 600
+        assert runs.lease_end[T0 + 400] == T0 + 600 + CLOCK_S
         assert runs["flags"][T0] == ""
 
     def test_a_run_that_was_known_by_its_steps(self, store, outbox, take):
@@ -342,7 +343,7 @@ class SpoolCases:
         assert one(store, "lease").run_id is not None
         ingest(store, run(1))
         (row,) = load_runs(store).to_dict("records")
-        assert (row["source"], row["lease_end"]) == ("text", T0 + 110)
+        assert (row["source"], row["lease_end"]) == ("text", T0 + 110 + CLOCK_S)
 
     def test_an_epilog_without_a_prolog(self, store, outbox, take):
         spool(outbox, 1, begin=110, end=110, devices=[], closed="orphan", attribution="none",
@@ -393,7 +394,7 @@ class SpoolCases:
         take()
         (row,) = load_runs(store).to_dict("records")
         assert bool(row["release_proven"]) is proven
-        assert row["lease_end"] >= T0 + 110
+        assert row["lease_end"] >= T0 + 110 + CLOCK_S
 
     @pytest.mark.parametrize(
         ("recorded", "proven"),

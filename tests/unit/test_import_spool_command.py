@@ -159,6 +159,6 @@ def test_spool_files_make_no_records_complete_nor_incomplete(call, outbox, tmp_p
     assert after["records_complete"] == before["records_complete"]
     (was,), (now,) = before["jobs"], after["jobs"]
     assert was["held_s"] == 191, "killed, and nothing tells when it was gone"
-    assert now["held_s"] == 101, "its one node closed the lease"
+    assert now["held_s"] == 103, "its one node closed the lease, by a clock that may be 2 s behind"
     assert "lease_gpus_more" in now["flags"]
-    assert now["bound_gpu_flop"] * 191 > was["bound_gpu_flop"] * 101, "two GPUs were seen, one was recorded"
+    assert now["bound_gpu_flop"] * 191 > was["bound_gpu_flop"] * 103, "two GPUs were seen, one was recorded"

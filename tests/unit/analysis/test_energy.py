@@ -8,11 +8,12 @@ from click.testing import CliRunner
 from slurm_trace.assess import Request, assess
 from slurm_trace.cli.main import app
 from slurm_trace.store.engine import open_store
+from slurm_trace.store.job_summary import CLOCK_S
 from slurm_trace.store.spool_ingest import import_spools
 from support.runs import ingest, run
 from support.spools import card, counter, samples, spool
 
-HELD_S, GPUS, BOARD_W = 101, 2, 700
+HELD_S, GPUS, BOARD_W = 101 + CLOCK_S, 2, 700
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_more_energy_than_the_allocation_explains_is_a_flag_and_lowers_nothing(l
     assert entry["flags"] == ["lease_energy_unexplained"]
     assert entry["bound_flop"] == usual["bound_flop"]
     shown = CliRunner().invoke(app, ["--store", location, "explain", "1"]).stdout
-    assert "more than its allocation explains, 148,470 J" in shown
+    assert "more than its allocation explains, 151,410 J" in shown
 
 
 def test_without_devices_that_are_known_there_is_none(location, tmp_path):

@@ -16,6 +16,7 @@ from slurm_trace.node.spool import RING, SAMPLE
 from slurm_trace.node.spool_writer import ChunkRows
 from slurm_trace.store import stretches as why
 from slurm_trace.store.engine import open_store
+from slurm_trace.store.job_summary import CLOCK_S
 from slurm_trace.store.spool_ingest import import_spools
 from slurm_trace.store.stretches import Kind
 from slurm_trace.store.telemetry import load_stretches
@@ -116,7 +117,7 @@ def test_each_rung_is_lower_than_the_one_above_and_never_below_what_was_done(sit
     site.job()
     site.lease()
     bounds = site.bounds()
-    assert bounds[0] == CEILING * (END - BEGIN + 1)
+    assert bounds[0] == CEILING * (END + CLOCK_S - BEGIN + 1)
     assert bounds[:4] == sorted(set(bounds[:4]), reverse=True)
     assert bounds[4] == bounds[3]
     assert bounds[3] >= WORK.flop_s * (END - BEGIN)
@@ -126,14 +127,17 @@ def test_each_rung_is_lower_than_the_one_above_and_never_below_what_was_done(sit
     assert site.entry("busy")["coverage"] == pytest.approx(1, abs=0.001)
 
 
-def test_by_default_nothing_changes(site):
+def test_by_default_nothing_changes_but_the_end(site):
     site.job()
     before = site.entry("allocation")
     site.lease()
     after = site.entry("allocation")
     assert after["coverage"] is not None
-    for name in ("bound_gpu_flop", "bound_cpu_flop", "bound_flop", "rung", "flags", "reasons"):
+    for name in ("rung", "flags", "reasons"):
         assert after[name] == before[name]
+    held_s = END - BEGIN + 1
+    for name in ("bound_gpu_flop", "bound_cpu_flop", "bound_flop"):
+        assert after[name] * held_s == before[name] * (held_s + CLOCK_S)
 
 
 def test_every_gpu_is_told_from_the_start_to_the_release(site):
@@ -147,7 +151,7 @@ def test_every_gpu_is_told_from_the_start_to_the_release(site):
         (13, 600, "pipe_cycles"),
         (600, 1200, "pipe_cycles"),
         (1200, 3600, "pipe_cycles"),
-        (3600, 3611, "allocation"),
+        (3600, 3613, "allocation"),
     ]
     assert all(t.to - t.from_ == t.seconds for t in terms)
 
