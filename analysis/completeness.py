@@ -60,12 +60,15 @@ def completeness(
             for i in read
         ] or ["nothing of it was imported"]
         return Completeness("assumed", tuple(unfinished if unspoken else unfinished + partial))
+    first, last = min(a for (a, _), _ in spans), max(b for (_, b), _ in spans)
     holes = _holes(
-        [span for span, _ in spans],
-        min(a for (a, _), _ in spans) if since is None else since,
-        max(b for (_, b), _ in spans) if until is None else until,
+        [span for span, _ in spans], first if since is None else since, last if until is None else until
     )
     gaps = unfinished + [f"no import covers epoch {a} to {b}" for a, b in holes]
+    if until is None and since is not None and since >= last:
+        gaps.append(f"no import covers epoch {since} and later")
+    if since is None and until is not None and until <= first:
+        gaps.append(f"no import covers the time before epoch {until}")
     if unspoken and (since is None or until is None):
         return Completeness("assumed", tuple(gaps))
     return Completeness("proven" if all(live for _, live in spans) else "declared", tuple(gaps))

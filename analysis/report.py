@@ -169,7 +169,7 @@ def _tally(rank: Json) -> list[str]:
     return [
         '<table class="narrow"><caption>Runs, each by itself</caption>',
         '<thead><tr><th scope="col">own contribution</th><th scope="col" class="n">default assumptions</th>'
-        '<th scope="col" class="n">strict: proven facts only</th></tr></thead>',
+        '<th scope="col" class="n">strict: nothing unproven</th></tr></thead>',
         f"<tbody>{''.join(rows)}</tbody></table>",
     ]
 
@@ -314,7 +314,8 @@ def _reading(rank: Json) -> list[str]:
         "<strong>Not ruled out</strong>: the bound reaches T; it says nothing about what was done. "
         "<strong>Not enough to tell</strong>: a fact without which there is no bound is missing. Operations that a "
         "model inherited from an earlier one are no part of any figure here.</p>",
-        "<p>The strict column grants no assumption that is not proven.</p>",
+        "<p>The strict column grants no assumption that is not proven, but for the two that no accounting can prove: "
+        "that nobody altered the records, and that the units left out fit into the margin.</p>",
         *(
             [
                 _table(

@@ -282,6 +282,10 @@ def assess(store: Store, request: Request) -> Assessment:
     imports = load_imports(store)
     events = load_events(store)
     as_of = _as_of(runs, imports)
+    if request.until is None and request.since is not None and request.since > as_of > 0:
+        raise UsageProblem(
+            f"the records speak of nothing from epoch {request.since} on; import more, or give --until too"
+        )
     bounds = envelope(
         runs,
         load_allocations(store),

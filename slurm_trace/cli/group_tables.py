@@ -10,7 +10,7 @@ import click
 from slurm_trace.analysis.names import moment
 from slurm_trace.cli import output
 from slurm_trace.cli.spans import span
-from slurm_trace.cli.tables import TOP, flop, hours, or_dash, ratio, summary, tally_line
+from slurm_trace.cli.tables import STRICTLY, TOP, flop, hours, or_dash, ratio, summary, tally_line
 
 if TYPE_CHECKING:
     from slurm_trace.analysis.groups import Group, Grouping, Groups
@@ -27,7 +27,7 @@ def print_groups(found: Assessment, grouping: Grouping, lines: Mapping[str, Grou
     for by, groups in lines.items():
         of = _of(by, lines)
         click.echo(f"  with the declared and the default assumptions{of}: " + tally_line(groups.tally()))
-        click.echo(f"  granting nothing that is not proven{of}: " + tally_line(groups.tally(strict=True)))
+        click.echo(f"  {STRICTLY}{of}: " + tally_line(groups.tally(strict=True)))
     click.echo(inputs)
     for line in _terms(found, grouping, lines):
         click.echo(line)
@@ -117,16 +117,17 @@ def _print_kind(found: Assessment, by: str, groups: Groups, top: int) -> None:
     if len(groups) > top:
         click.echo(f"  and {len(groups) - top} more groups, further down in the same order (--top)")
     _print_fewest(shown)
-    reasons = dict.fromkeys(
-        (
-            "ruled out by its capacity all the same" if g.verdict == "RULED_OUT" else "not enough to tell",
-            reason,
-        )
-        for g in shown
-        for reason in g.reasons
-    )
-    for what, reason in list(reasons)[:TOP]:
-        click.echo(f"  {what}: {output.printable(reason)}")
+    since, until = map(moment, found.records.period)
+    cleared = f"ruled out all the same by what the hardware of the inventory can do from {since} to {until}"
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for g in shown:
+        for reason in g.reasons:
+            what = cleared if g.verdict == "RULED_OUT" else "not enough to tell"
+            reasons.setdefault((what, reason), []).append(g.key)
+    for (what, reason), keys in list(reasons.items())[:TOP]:
+        of = "" if len(keys) == len(shown) else f" of {', '.join(keys[:NAMED])}"
+        of += f" and {len(keys) - NAMED} more" if NAMED < len(keys) < len(shown) else ""
+        click.echo(output.printable(f"  {what}{of}: {reason}"))
 
 
 def _print_fewest(shown: Sequence[Group]) -> None:

@@ -14,7 +14,7 @@ from slurm_trace.cli import group_tables, output, tables
 from slurm_trace.cli.ranking import assessment, question_options
 from slurm_trace.cli.spans import seconds
 from slurm_trace.cli.tables import TOP
-from slurm_trace.errors import CheckFailed, EnvironmentProblem, UsageProblem
+from slurm_trace.errors import CheckFailed, UsageProblem
 
 if TYPE_CHECKING:
     from slurm_trace.accounting.sreport import ControlTotal
@@ -165,7 +165,7 @@ def _control(reports: tuple[str, ...], tz: str) -> tuple[ControlTotal, ...]:
             with Path(name).open(encoding="utf-8", errors="replace") as lines:
                 found += read_sreport(lines, zone, name)
         except OSError as error:
-            raise EnvironmentProblem(
+            raise UsageProblem(
                 f"{name}: {error.strerror}; name a file that you may read with --sreport"
             ) from error
     return tuple(found)

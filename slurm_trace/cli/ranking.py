@@ -167,7 +167,8 @@ def explain(context: click.Context, /, job: str, output_format: str, strict: boo
     else:
         tables.print_explanation(found, entry, ordered, strict=strict)
         tables.print_energy(found.energy(position))
-        tables.print_rules(decisions.counted(position))
+        if not strict:
+            tables.print_rules(decisions.counted(position))
     tables.warn_of_gaps(found)
 
 

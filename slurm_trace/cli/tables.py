@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from slurm_trace.analysis.rules.rule import Rule
     from slurm_trace.assess import Assessment
 
+STRICTLY = "granting nothing unproven but records_unaltered and units_left_out"
+"""The strict reading in words."""
+
 TOP = 20
 RANK_COLUMNS = (
     "#", "job", "user", "account", "state", "nodes", "GPUs", "held", "bound FLOP", "of T", "verdict", "strict",
@@ -57,7 +60,7 @@ def summary(found: Assessment) -> list[str]:
         f"Which runs cannot have reached {head['threshold']['id']} ({flop(found.threshold.flop)} FLOP)? "
         f"Counted: {found.question.basis}, rung {head['trust']}, margin {head['margin']:g}",
         "  each run by itself, with the declared and the default assumptions: " + tally_line(tally),
-        "  each run by itself, granting nothing that is not proven: " + tally_line(strict),
+        f"  each run by itself, {STRICTLY}: " + tally_line(strict),
         f"  from {inputs['jobs']} runs: {inputs['never_started']} never started, {inputs['runaway']} never closed, "
         f"{inputs['rejected']} rows rejected; rates {inputs['rates'][:12]}, evaluator {inputs['evaluator']}",
     ]

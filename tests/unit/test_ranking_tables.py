@@ -178,3 +178,19 @@ def test_groups_say_first_what_came_out_and_from_what(call):
     assert "1 INSUFFICIENT" in lines[1]
     assert lines[2].startswith("  granting nothing")
     assert "rows rejected" in lines[3]
+
+
+@pytest.mark.parametrize("command", ["rank", "groups"])
+def test_an_open_window_after_all_records_is_refused_and_not_ruled_out(call, command):
+    with pytest.raises(UsageProblem, match="speak of nothing from epoch 4000000000 on"):
+        call(command, "--since", "4000000000", "--check")
+
+
+def test_rules_are_those_of_the_default_reading(call):
+    assert "  rule " in call("explain", "7").stdout
+    assert "  rule " not in call("explain", "7", "--strict").stdout
+
+
+def test_why_a_group_cannot_be_told_is_printed(call):
+    lines = call("groups", "--by", "user").stdout.splitlines()
+    assert any(line.startswith("  not enough to tell") and "no bound" in line for line in lines)

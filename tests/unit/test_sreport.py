@@ -174,7 +174,7 @@ def test_a_cluster_that_only_sreport_knows_leaves_all_open(call, tmp_path):
 
 
 def test_a_report_that_is_not_there(call):
-    assert call("groups", "--sreport", "/nowhere/x").exception.exit_code == 4
+    assert call("groups", "--sreport", "/nowhere/x").exception.exit_code == 2
 
 
 # The other options
