@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import stat
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -56,9 +57,15 @@ class FileRequest:
     covers: tuple[int, int] | None = None
     queried_at: int | None = None
 
-    def info(self, kind: str) -> ImportInfo:
-        """The entry of the import's log. A file without rows does not tell its cluster, the call may."""
+    def info(self, kind: str, state: str | None) -> ImportInfo:
+        """The entry of the import's log. A file without rows does not tell its cluster, the call may.
+
+        Args:
+            kind: `file` or `events`.
+            state: What tells the state of the file (see `Input`).
+        """
         asked = {"queried_at": self.queried_at, "cluster": self.cluster}
+        from slurm_trace.store.completion import FILE
         from slurm_trace.store.ingest import ImportInfo
 
         return ImportInfo(
@@ -68,7 +75,7 @@ class FileRequest:
             fields=self.fields,
             delimiter=self.delimiter,
             zone=None if self.zone is None else str(self.zone),
-            flags={name: value for name, value in asked.items() if value is not None},
+            flags={name: value for name, value in asked.items() if value is not None} | {FILE: state},
         )
 
 
@@ -95,7 +102,7 @@ def import_file(location: str | None, request: FileRequest, progress: Progress) 
         with closing(parts), _without_cycles(), _opened(location) as store:
             from slurm_trace.store.ingest import begin_import
 
-            with begin_import(store, request.info("file")) as running:
+            with begin_import(store, request.info("file", source.state)) as running:
                 for part in parts:
                     if part.block is not None:
                         running.add(part.block)
@@ -122,7 +129,10 @@ def import_event_file(store: Store, request: FileRequest) -> ImportSummary:
     """
     from slurm_trace.store.ingest import begin_import
 
-    with open_input(request.path) as source, begin_import(store, request.info("events")) as running:
+    with (
+        open_input(request.path) as source,
+        begin_import(store, request.info("events", source.state)) as running,
+    ):
         found = read_events(cast(BinaryIO, source), request.cluster, request.zone, _shown(request.path))
         running.add_events(found.events, found.rejected)
         running.summary.warn(found.warnings)
@@ -161,11 +171,17 @@ def _without_cycles() -> Iterator[None]:
 
 @dataclass(slots=True)
 class Input:
-    """A stream that is read once: its digest, its first line and its length are known at the end."""
+    """A stream that is read once: its digest, its first line and its length are known at the end.
+
+    Attributes:
+        whole: Its length in bytes; 0 where it is not known.
+        state: Of a file, what changes when its content does; None where there is no such thing, as for a pipe.
+    """
 
     stream: IO[bytes]
     name: str
     whole: int
+    state: str | None = None
     seen: int = 0
     _hash: hashlib._Hash = field(default_factory=hashlib.sha256)
     _head: bytes = b""
@@ -238,7 +254,14 @@ def open_input(path: str, what: str = "an export of sacct") -> Iterator[Input]:
         except (OSError, ValueError) as error:
             said = error.strerror if isinstance(error, OSError) else error
             raise EnvironmentProblem(f"{path}: {said}; name a file that this user can read") from error
-        yield Input(stream, path, os.fstat(stream.fileno()).st_size)
+        found = os.fstat(stream.fileno())
+        yield Input(stream, path, found.st_size, _state(found))
+
+
+def _state(found: os.stat_result) -> str | None:
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    return f"{found.st_ino}-{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}"
 
 
 def _shown(path: str) -> str:

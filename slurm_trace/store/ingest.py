@@ -235,8 +235,11 @@ class Import:
             self._note({"covers_from": from_, "covers_to": to, "header": header})
             if digest:
                 self._note({"digest": digest})
+            info = self._info
             self._note({"complete": True, "problem": None, "finished_at": int(time.time())})
-            settle_broken(connection, self._id, self._info.kind, self._info.name)
+            if unsettled := settle_broken(connection, self._id, info.kind, info.name, info.flags):
+                self.summary.warn(unsettled)
+                self._note({})
         self._finished = True
         return self.summary
 

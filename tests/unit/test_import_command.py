@@ -15,9 +15,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from slurm_trace.accounting.records import block_of
+from slurm_trace.cli.import_sources import FileRequest, open_input
 from slurm_trace.cli.main import app
 from slurm_trace.store.engine import open_store
+from slurm_trace.store.ingest import begin_import
 from slurm_trace.store.load import count_runs, load_events, load_imports, load_raw, load_runs
+from tests.support.runs import run
 
 HEADER = "JobIDRaw|JobID|Cluster|User|State|Submit|Start|End|ElapsedRaw|NNodes|AllocTRES|NodeList"
 TIMES = "2025-03-01T10:00:00|2025-03-01T10:01:00|2025-03-01T11:01:00|3600"
@@ -274,3 +278,46 @@ def test_killed_while_reading(call, tmp_path):
     assert code == 0
     assert json.loads(out)["jobs"] == 60_000
     assert count_runs(open_store("store")) == {"lab": 60_000}
+
+
+def broken_off(path):
+    """An import of a file, or of standard input, that ends after its first row."""
+    state = None
+    if path != "-":
+        with open_input(path) as source:
+            state = source.state
+    info = FileRequest(path=path).info("file", state)
+    with (
+        contextlib.closing(open_store("store", create=True)) as store,
+        begin_import(store, info) as running,
+    ):
+        running.add(block_of([run(1, cluster="lab")]))
+
+
+def made_good():
+    with contextlib.closing(open_store("store")) as store:
+        return load_imports(store)[0].completed_by
+
+
+def test_only_the_same_file_makes_a_killed_import_good(call):
+    export("a.txt", [ROW.format(job, "lab") for job in (1, 2)])
+    broken_off("a.txt")
+    export("a.txt", [ROW.format(job, "lab") for job in (3, 4)])
+    _, _, err = call("import", "sacct", "a.txt", "--tz", "UTC")
+    assert made_good() is None
+    assert "was not finished, and this input may be another" in err
+    broken_off("a.txt")
+    _, _, err = call("import", "sacct", "a.txt", "--tz", "UTC")
+    assert "import 1 (" in err
+    assert "import 3 (" not in err
+    with contextlib.closing(open_store("store")) as store:
+        assert [i.completed_by for i in load_imports(store)] == [None, None, 4, None]
+
+
+def test_nothing_makes_a_killed_import_of_standard_input_good(call):
+    broken_off("-")
+    text = f"{HEADER}\n{ROW.format(1, 'lab')}\n".encode()
+    code, _, err = call("import", "sacct", "-", "--tz", "UTC", stdin=text)
+    assert code == 0
+    assert made_good() is None
+    assert "was not finished, and this input may be another" in err
