@@ -20,7 +20,7 @@ By = Literal["all", "cluster", "account", "user", "lineage", "family"]
 BY: tuple[By, ...] = ("all", "cluster", "account", "user", "lineage", "family")
 """Kinds of groups, top down."""
 
-OWNED: dict[By, str] = {"account": "account", "user": "user", "lineage": "user"}
+OWNED: dict[By, str] = {"account": "account", "user": "single user", "lineage": "single user"}
 """What a run must name to belong to a group of this kind; one that does not may be any group's own."""
 
 _LINKING = ("cluster", "job_id_raw", "start", "node_count")

@@ -18,7 +18,7 @@ def people(runs: pd.DataFrame) -> tuple[Ints, list[str]]:
     """Who each run belongs to: a code a person, and the label of each code.
 
     A person is a uid, whatever the name; without one a name, or the uid that this name has in other rows of its
-    cluster, else of all clusters.
+    cluster, else of all clusters. A name of several uids tells none of them, so that a run with only that is nobody's.
     """
     names = runs["user"].astype("category")
     uid = runs["uid"].fillna(-1).to_numpy(dtype=np.int64, copy=True)
@@ -27,6 +27,7 @@ def people(runs: pd.DataFrame) -> tuple[Ints, list[str]]:
     if not told.all():
         cluster = runs["cluster"].astype("category").cat.codes.to_numpy().astype(np.int64)
         _look_up(uid, told, name, cluster)
+        name[~told & np.isin(name, name[told])] = -1
     codes, firsts = first_of(np.where(told, uid, -2 - name))
     labels = [NOBODY if name[i] < 0 else str(names.cat.categories[name[i]]) for i in firsts]
     return codes, [

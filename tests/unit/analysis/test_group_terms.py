@@ -112,12 +112,24 @@ def test_little_use_outside_of_runs_changes_no_verdict():
         ].count("RULED_OUT") == len(grouping({}, {"user": "bob", "uid": 7}).groups(by))
 
 
+def test_a_run_of_a_name_of_two_people_may_be_either_s():
+    own = bound({})
+    runs = [{"uid": 7}, {"uid": 8, "at": 99 * DAY}, {"uid": None, "at": 198 * DAY}]
+    found = {g.key: (g.verdict, g.reasons) for g in grouping(*runs, threshold=2 * own).groups("user")}
+    told = ("INSUFFICIENT", ("1 runs name no single user, and may be its own",))
+    assert found == {"ada (7)": told, "ada (8)": told, "(none)": ("RULED_OUT", ())}
+    assert {g.verdict for g in grouping(*runs, threshold=3 * own).groups("user")} == {"RULED_OUT"}
+
+
 def test_runs_that_name_no_user_may_belong_to_any_lineage():
     own = bound({})
     nobody = {"user": None, "uid": None}
     asked = grouping({}, nobody, nobody | {"at": 99 * DAY}, threshold=3 * own)
     named, *others = sorted(asked.groups("lineage"), key=lambda g: NOBODY in g.label)
-    assert (named.verdict, named.reasons) == ("INSUFFICIENT", ("2 runs name no user, and may be its own",))
+    assert (named.verdict, named.reasons) == (
+        "INSUFFICIENT",
+        ("2 runs name no single user, and may be its own",),
+    )
     assert [g.verdict for g in others] == [
         "RULED_OUT",
         "RULED_OUT",

@@ -186,7 +186,7 @@ def test_runs_that_name_no_user_may_be_anybody_s(tmp_path):
     rows = [job(n, 4, start=T0 + n * 4 * DAY, user="u1" if n < 6 else "") for n in range(1, 13)]
     _, found = judge(tmp_path, sacct_text([*rows, job(20, 80, user="u2")]))
     verdicts = {g.key: (g.verdict, g.reasons) for g in found.groups("user")}
-    assert verdicts["u1"] == ("INSUFFICIENT", ("7 runs name no user, and may be its own",))
+    assert verdicts["u1"] == ("INSUFFICIENT", ("7 runs name no single user, and may be its own",))
     assert verdicts["(none)"] == ("RULED_OUT", ())
     assert verdicts["u2"][0] == "NOT_RULED_OUT"
 
@@ -517,7 +517,7 @@ def test_a_name_without_a_uid_is_the_person_it_names_elsewhere(tmp_path):
     uids = runs["job_id_raw"].map({1: 7, 3: 8, 4: 9})
     people_codes, labels = people(runs.assign(uid=uids.astype("Int64")))
     by_job = dict(zip(runs["job_id_raw"], (labels[c] for c in people_codes), strict=True))
-    assert by_job == {1: "u1 (7)", 2: "u1 (7)", 3: "u2 (8)", 4: "u2 (9)", 5: "u2"}
+    assert by_job == {1: "u1 (7)", 2: "u1 (7)", 3: "u2 (8)", 4: "u2 (9)", 5: "(none)"}
 
 
 def test_a_run_without_gpus_that_was_over_at_once_is_an_ordinary_short_run(tmp_path):
