@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -17,6 +18,9 @@ FORMATS = ("table", "json", "csv")
 
 COLUMN_GAP = 3
 """Blanks between two columns of a table."""
+
+_STEERING = frozenset({"Cc", "Cf", "Cs"})
+"""Unicode categories of control and format characters (C0, C1, marks that turn the direction) and of no characters."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -44,6 +48,16 @@ def warn(message: str) -> None:
 def printable(text: str) -> str:
     """Text that cannot steer a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _steerless(text: str) -> str:
+    """Text for a program that a terminal may show too: what steers it is replaced, tabs and line ends are kept."""
+    if text.isprintable():
+        return text
+    return "".join(
+        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in _STEERING and c not in "\t\n" else c
+        for c in text
+    )
 
 
 def whole_file(path: Path, option: str) -> Path:
@@ -92,7 +106,7 @@ def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None
 def _cell(value: Any) -> Any:
     if isinstance(value, str):
         # A spreadsheet would run a cell that begins like a formula.
-        return "'" + value if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+        return _steerless("'" + value if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value)
     return json.dumps(value) if isinstance(value, (list, tuple, dict)) else value
 
 
