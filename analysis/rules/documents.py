@@ -126,7 +126,10 @@ def _check(value: object, schema: str, whole: Place, section: str, places: Seque
     from jsonschema.exceptions import best_match
 
     document = json.loads(packaged("json").joinpath(SCHEMAS[schema]).read_text(encoding="utf-8"))
-    error = best_match(Draft202012Validator(document).iter_errors(value))
+    try:
+        error = best_match(Draft202012Validator(document).iter_errors(value))
+    except RecursionError:
+        raise whole.problem("nested too deep to be read", "take levels out of it", section) from None
     if error is None:
         return
     path = list(error.absolute_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -226,10 +227,8 @@ def _fault(rule: Rule, comparison: Comparison, feature: Feature) -> str | None:
     if (comparison.op == "in") != isinstance(comparison.value, tuple):
         return "`in`, and no other operator, takes a list"
     if feature.kind == "number":
-        if not all(
-            isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) for v in values
-        ):
-            return "it is a number, and compared with something else"
+        if not all(_is_finite(v) for v in values):
+            return "it is a number, and compared with something else, or with one that no float holds"
         if comparison.unit is None:
             return f"a threshold with no unit; its unit is {feature.unit!r}"
         if comparison.unit != feature.unit:
@@ -250,6 +249,12 @@ def _fault(rule: Rule, comparison: Comparison, feature: Feature) -> str | None:
     if not set(feature.sources) & set(rule.rests_on):
         return f"it comes from {', '.join(feature.sources)}, and `rests_on` names none of them"
     return None
+
+
+def _is_finite(value: object) -> bool:
+    """A number that a float holds."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and abs(value) <= sys.float_info.max
 
 
 def _alternatives(when: When) -> int:

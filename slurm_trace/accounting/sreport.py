@@ -17,7 +17,10 @@ from slurm_trace.errors import InputProblem, UsageProblem
 WANTED = ("cpu", "gres/gpu")
 """TRES that are compared."""
 
-_TITLE = re.compile(r"\S+ Utilization (?P<since>\S+) - (?P<until>\S+)(?: \((?P<secs>\d+) secs\))?")
+MOST_DIGITS = 30
+"""Of an amount; what any cluster can use has fewer."""
+
+_TITLE = re.compile(r"\S+ Utilization (?P<since>\S+) - (?P<until>\S+)(?: \((?P<secs>[0-9]{1,12}) secs\))?")
 _UNIT = re.compile(r"Usage reported in (?P<tres>\S+) (?P<unit>\S.*)")
 _UNIT_S = {"Seconds": 1, "Minutes": 60, "Hours": 3600}
 _REMEDY = (
@@ -118,14 +121,14 @@ def _unit_s(text: str, where: str) -> int:
 def _row(
     cells: list[str], columns: dict[str, int], span: tuple[int, int], unit: tuple[str, int], where: str
 ) -> ControlTotal | None:
-    if len(cells) < max(columns.values()):
+    if len(cells) <= max(columns.values()):
         raise InputProblem(f"{where}: {len(cells)} columns; {_REMEDY}")
     by_user = "Login" in columns
     tres = (cells[columns["TRES Name"]] if "TRES Name" in columns else unit[0]).strip().lower()
     if tres not in WANTED or (by_user and not cells[columns["Login"]].strip()):
         return None
     amount = cells[columns["Used" if by_user else "Allocated"]].strip()
-    if not amount.isdecimal() or not amount.isascii():
+    if not amount.isdecimal() or not amount.isascii() or len(amount) > MOST_DIGITS:
         raise InputProblem(f"{where}: {amount[:40]!r} is no number of {tres} seconds; {_REMEDY}")
     return ControlTotal(
         cluster=cells[columns["Cluster"]].strip(),

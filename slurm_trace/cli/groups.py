@@ -162,7 +162,7 @@ def _control(reports: tuple[str, ...], tz: str) -> tuple[ControlTotal, ...]:
     zone, found = parse_zone(tz), []
     for name in reports:
         try:
-            with Path(name).open(encoding="utf-8", errors="replace") as lines:
+            with Path(name).open(encoding="utf-8-sig", errors="replace") as lines:
                 found += read_sreport(lines, zone, name)
         except OSError as error:
             raise UsageProblem(

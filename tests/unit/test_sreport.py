@@ -94,6 +94,9 @@ def test_the_zone_shifts_the_time():
         (USERS.replace("|4000", "|"), "no number"),
         (USERS.replace("c|lab|bob||cpu|3000", "c|lab"), "2 columns"),
         (USERS.replace("|Used", "|Energy"), "neither"),
+        (USERS.replace("c|lab|bob||cpu|3000", "c|lab|bob||cpu"), "5 columns"),
+        (USERS.replace("|4000", "|" + "4" * 5000), "no number"),
+        (USERS.replace("(2678400 secs)", f"({'2' * 5000} secs)"), "no title"),
         (USERS.replace("(2678400 secs)", "(2682000 secs)"), "--tz"),
         (USERS.replace("2026-01-31T23:59:59", "soon"), "no time"),
     ],
@@ -144,6 +147,12 @@ def test_records_that_hold_as_much_are_not_blocked(call, tmp_path):
     document = groups(call, "--sreport", report(tmp_path, 8000, 64_000))
     assert [t["short_s"] for t in document["control_totals"]] == [0, 0]
     assert document["groups"][0]["verdict"] == "RULED_OUT"
+
+
+def test_a_report_may_begin_with_a_byte_order_mark(call, tmp_path):
+    path = Path(report(tmp_path, 8000, 64_000))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().partition(b"\n")[2])
+    assert [t["short_s"] for t in groups(call, "--sreport", str(path))["control_totals"]] == [0, 0]
 
 
 def test_records_that_hold_less_leave_every_group_open(call, tmp_path):

@@ -163,6 +163,11 @@ FAULTS = {
         "it ends before it begins",
         "generations",
     ),
+    "a number that no float holds": (
+        changed(RULE, when__value=10**400),
+        "with one that no float holds",
+        "O03.held_s",
+    ),
     "too many alternatives": (
         changed(RULE, when={"all": [{"any": [RULE["when"]] * 4}] * 5}),
         "more than 256 alternatives",
@@ -265,6 +270,14 @@ def test_ids_are_unique_over_the_files(load):
 def test_what_is_no_rule_file_is_refused(load, text, message):
     with pytest.raises(InputProblem, match=re.escape(message)):
         load(warning=text)
+
+
+def test_conditions_nested_too_deep_are_refused(load, tmp_path):
+    when = RULE["when"]
+    for _ in range(300):
+        when = {"all": [when]}
+    with pytest.raises(InputProblem, match=r"warning\.json, line \d+: nested too deep"):
+        load(warning=document(changed(RULE, when=when)))
 
 
 def test_a_file_that_can_not_be_read_is_refused(load, tmp_path):
