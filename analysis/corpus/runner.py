@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
@@ -14,6 +17,9 @@ from slurm_trace.analysis.corpus.design import DEFAULT_SEED, Instance, instances
 from slurm_trace.analysis.corpus.expectations import Change, load_expectations, route_text
 from slurm_trace.analysis.corpus.judge import Judge, Judged, site_verdict, tables
 from slurm_trace.analysis.corpus.site import Site
+
+WATCH_S = 0.5
+"""How often a worker looks whether its parent is still there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +101,7 @@ def run(
     work = sorted(tables([one.site for one in made]), key=len, reverse=True)
     answers: list[list[Judged]] = [[] for _ in made]
     done = 0
-    with ProcessPoolExecutor(processes) if processes > 1 else nullcontext() as pool:
+    with _pool(processes) if processes > 1 else nullcontext() as pool:
         for members, found in zip(
             work, _judged(pool, [[made[i].site for i in m] for m in work]), strict=True
         ):
@@ -114,6 +120,22 @@ def run(
         else None
     )
     return Outcome(seed, cases, changes, _judge().digests)
+
+
+def _pool(processes: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(processes, initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """Let this worker end soon after its parent, however that ends: the pool's own pipe is held open by the workers."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(WATCH_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _judged(pool: ProcessPoolExecutor | None, work: Sequence[list[Site]]) -> Iterator[list[list[Judged]]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slurm_trace.cli import output
-from slurm_trace.cli.corpus_files import refuse_written, write_run
+from slurm_trace.cli.corpus_files import real_folder, refuse_written, write_run
 from slurm_trace.errors import CheckFailed
 from slurm_trace.version import EVALUATOR_VERSION, VERSION
 
@@ -57,6 +57,7 @@ def run(
         _dry_run(chosen, most, output_format, check=check)
         return
     if out is not None:
+        out = real_folder(out)
         refuse_written(out)
     outcome = _judge(chosen, most)
     from slurm_trace.analysis.corpus.report import summary

@@ -13,6 +13,18 @@ from typing import Any
 from slurm_trace.errors import EnvironmentProblem, UsageProblem
 
 
+def real_folder(folder: Path) -> Path:
+    """Where a run really comes to lie: a link to a directory stays one.
+
+    Raises:
+        UsageProblem: The link leads nowhere, or in a circle.
+    """
+    try:
+        return folder.resolve(strict=True) if folder.is_symlink() else folder
+    except (OSError, RuntimeError) as error:
+        raise UsageProblem(f"{folder}: a link that leads nowhere; name another --out") from error
+
+
 def refuse_written(folder: Path) -> None:
     """Nothing that lies there already is written over.
 

@@ -6,9 +6,13 @@ import copy
 import json
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from functools import partial
 from importlib.resources import files
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -255,6 +259,51 @@ def test_nothing_is_written_over(tmp_path):
     empty.mkdir(parents=True)
     call("--instances", 1, "--out", empty)
     assert (empty / "config.json").exists()
+
+
+def test_a_link_to_an_empty_directory_stays_and_one_to_nowhere_is_refused(tmp_path):
+    (tmp_path / "real").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to("real")
+    call("--instances", 1, "--out", link)
+    assert link.is_symlink()
+    assert (tmp_path / "real" / "config.json").exists()
+    nowhere = tmp_path / "nowhere"
+    nowhere.symlink_to("gone")
+    with pytest.raises(UsageProblem, match="/nowhere: a link that leads nowhere"):
+        call("--instances", 1, "--out", nowhere)
+
+
+PARENT = """
+import os, time
+from slurm_trace.analysis.corpus.runner import _pool
+with _pool(2) as pool:
+    print(pool.submit(os.getpid).result(), flush=True)
+    for work in [pool.submit(time.sleep, 60) for _ in range(2)]:
+        work.result()
+"""
+
+
+@pytest.mark.parametrize("last_word", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_a_run_that_is_killed(last_word):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env=environment) as parent:
+        worker = int(parent.stdout.readline())
+        os.kill(worker, 0)
+        parent.send_signal(last_word)
+        parent.wait(timeout=30)
+    deadline = time.monotonic() + 20
+    while is_alive(worker) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_alive(worker)
+
+
+def is_alive(process):
+    """A process of this number runs; one that nobody has waited for yet has ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_what_comes_to_lie_there_meanwhile_is_not_written_over(tmp_path):
