@@ -179,9 +179,18 @@ def _records(numbered: Iterator[tuple[int, bytes]], layout: _Layout) -> Iterator
             yield record
         else:
             singly = [_Record(_single(t, layout.delimiter), n, t, _is_cut(t)) for n, t in taken]
-            whole = layout.reads(record) and not any(map(layout.reads, singly))
-            yield from [record] if whole else singly
+            yield from [record] if _is_whole(record, singly, layout) else singly
         taken.clear()
+
+
+def _is_whole(record: _Record, singly: list[_Record], layout: _Layout) -> bool:
+    """Whether several lines are one row: its quotes close, and no line after the first looks like a row itself."""
+    if _single(record.raw, layout.delimiter) is None or any(map(layout.reads, singly)):
+        return False
+    like_a_row = layout.width - 2
+    if any(_text(one.raw).count(layout.delimiter) >= like_a_row for one in singly[1:]):
+        return False
+    return layout.reads(record)
 
 
 def _single(line: bytes, delimiter: str) -> list[str] | None:

@@ -98,6 +98,21 @@ def test_a_stray_quote_takes_no_other_row_along():
     assert [c.line for c in charges] == [3, 4]
 
 
+@pytest.mark.parametrize("rest", [ROW + ",z"[:-1], ROW[:-3], ROW[:20], "ac"])
+def test_a_quote_that_never_closes_hides_no_cut_line(rest):
+    charges, rejected = read(f'{HEADER},tags\n{ROW},"x\n{rest}')
+    assert charges == [] or [c.line for c in charges] == [3]
+    assert 2 in [r.line for r in rejected]
+    assert len(charges) + len(rejected) == 2
+
+
+def test_quotes_that_close_around_a_damaged_row_do_not_hide_it():
+    damaged = ROW.replace("2026", "never") + ",z"
+    charges, rejected = read(f'{HEADER},tags\n{ROW},"\n{damaged}\n{ROW},"\n')
+    assert charges == []
+    assert [r.line for r in rejected] == [2, 3, 4]
+
+
 def test_a_quote_that_never_closes_takes_little_memory_and_no_row():
     def endless():
         yield (HEADER + ",tags\n").encode()
