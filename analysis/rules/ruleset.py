@@ -253,8 +253,9 @@ def _fault(rule: Rule, comparison: Comparison, feature: Feature) -> str | None:
 
 def _is_finite(value: object) -> bool:
     """A number that a float holds."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and abs(value) <= sys.float_info.max
+    return (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    )
 
 
 def _alternatives(when: When) -> int:
