@@ -20,6 +20,9 @@ How = Literal["listed", "family", "no_compute", "unknown", "unknown_after_regist
 LARGEST = "largest"
 """`Instance.sku` of what an unknown SKU is taken for."""
 
+MOST_DIGITS = 4
+"""Of the number in a family's name; a longer one is no size."""
+
 
 @dataclass(frozen=True, slots=True)
 class Instance:
@@ -123,8 +126,8 @@ class ProviderSkus:
     def _meaning(self, provider: str, sku: str, labels: Mapping[str, str]) -> Meaning:
         if self._computes_nothing("charge_category", labels):
             return Meaning("no_compute", self._nothing)
-        names = [sku_level(name) for name in (sku, labels.get("meter")) if name]
-        named = [i for name in names for p, i in self._named.get(name, ()) if provider in ("", p)]
+        names = [name for name in (sku, labels.get("meter")) if name]
+        named = [i for name in names for p, i in self._named.get(sku_level(name), ()) if provider in ("", p)]
         members = [i for name in names for i in self._members(provider, name)]
         if named or members:
             # Where two names of one charge differ, the larger counts.
@@ -161,12 +164,15 @@ class ProviderSkus:
             self._families.append((entry["provider"], pattern, entry))
 
     def _members(self, provider: str, name: str) -> Iterator[Instance]:
-        """What a name stands for in the families that it fits."""
+        """What a name stands for in the families that it fits, with or without what billing puts before it."""
+        plain = sku_level(name)
         for family_provider, pattern, entry in self._families:
-            found = pattern.fullmatch(name) if provider in ("", family_provider) else None
+            if provider not in ("", family_provider):
+                continue
+            found = pattern.fullmatch(plain) or pattern.fullmatch(_without_suffix(name))
             number = (found.groupdict().get("n") or "1") if found else ""
-            if number.isdecimal():
-                yield self._instance(name, entry, 0, entry.get("vcpus") or entry["vcpus_each"] * int(number))
+            if number.isdecimal() and len(number) <= MOST_DIGITS:
+                yield self._instance(plain, entry, 0, entry.get("vcpus") or entry["vcpus_each"] * int(number))
 
     def _instance(self, sku: str, entry: registry.Entry, count: int, vcpus: int) -> Instance:
         rate = {d: self._rates.ceiling_ops_s(d, self._basis) for d in entry["devices"] if count}
@@ -193,6 +199,8 @@ def level(text: str) -> str:
 
 def sku_level(name: str) -> str:
     """A SKU's name without what billing adds: `USE1-BoxUsage:p5.48xlarge`, `ml.g5.xlarge`, `NC24ads A100 v4 Spot`."""
-    plain = level(name.rpartition(":")[2])
-    plain = re.sub(r"^(?:ml\.|standard_|basic_)", "", plain)
-    return re.sub(r"_(?:spot|low_priority|promo)$", "", plain)
+    return re.sub(r"^(?:ml\.|standard_|basic_)", "", _without_suffix(name))
+
+
+def _without_suffix(name: str) -> str:
+    return re.sub(r"_(?:spot|low_priority|promo)$", "", level(name.rpartition(":")[2]))

@@ -44,8 +44,13 @@ class Question:
         return self.basis in ESTIMATES
 
     def ratio(self, bound_flop: int | None) -> float | None:
-        """bound / T without the margin, rounded up."""
-        return None if bound_flop is None else ceil_ratio(bound_flop, self.threshold_flop)
+        """bound / T without the margin, rounded up; None also where it is beyond any float."""
+        if bound_flop is None:
+            return None
+        try:
+            return ceil_ratio(bound_flop, self.threshold_flop)
+        except OverflowError:
+            return None
 
 
 def margin_of(text: str) -> Fraction:

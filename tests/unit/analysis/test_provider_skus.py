@@ -80,7 +80,9 @@ def test_names_as_bills_have_them(skus, provider, name, how, device, count, vcpu
         ("aws", "inf1.xlarge"), ("aws", "u-6tb1.metal"), ("aws", "HostUsage:p4d"), ("aws", "m99.xlarge"), ("aws", "p5"),
         ("azure", "Standard_NV8as_v4"), ("azure", "Standard_NC6"), ("azure", "NVv3"), ("gcp", "ct5p-hightpu-4t"),
         ("gcp", "9662-B51E-5089"), ("hill", "p5.48xlarge"), ("azure", "p5.48xlarge"), ("", ""), ("", "xlarge"),
-        ("aws", "m5." + "9" * 4000 + "xlargex"),
+        ("aws", "m5." + "9" * 4000 + "xlargex"), ("aws", "t3." + "9" * 400 + "xlarge"),
+        *((provider, name) for provider in ("", "azure") for name in
+          ("L4", "A10", "B200", "L40S", "A100", "A30", "A40", "B300", "A100 v4", "Standard_L40s")),
     ],
 )  # fmt: skip
 def test_what_is_not_listed_is_the_largest(skus, provider, name):

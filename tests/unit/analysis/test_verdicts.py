@@ -55,3 +55,7 @@ def test_margins(text, margin):
 def test_no_margins(text):
     with pytest.raises(UsageProblem, match="fraction"):
         margin_of(text)
+
+
+def test_a_ratio_beyond_any_float_is_not_told():
+    assert Question(1, "max_any_op").ratio(10**400) is None
