@@ -55,7 +55,7 @@ def _import(
     with open_input(path, "a billing feed") as source:
         store = open_store(location, create=True)
         try:
-            with FeedImport(store, request.info(KIND)) as running:
+            with FeedImport(store, request.info(KIND, source.state)) as running:
                 for block in read_feed(source, provider, source.name):
                     running.add_charges(block.charges, block.rejected)
                     progress(source.seen, source.whole)
