@@ -263,10 +263,6 @@ class _Layout:
             flags.append("credit")
         if record.cut:
             flags.append("last_line_without_end")
-            if self._columns.get("quantity") == self.width - 1:
-                flags.append("quantity_unreadable")
-            if self._columns["hours"] == self.width - 1:
-                flags.append("hours_unreadable")
         return Charge(
             provider=provider_id(cell.get("provider", "")) or self._provider,
             account=cell["account"],
