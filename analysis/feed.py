@@ -154,10 +154,13 @@ def _parts(charges: pd.DataFrame, skus: ProviderSkus) -> Iterator[_Part]:
     untold = (quantity == 0) & (charges["resource"] == "").to_numpy(dtype=bool)
     untold |= flags.str.contains("quantity_unreadable", regex=False).to_numpy(dtype=bool)
     # A number of something else than hours may tell of many instances.
-    untold |= (quantity == 0) & flags.str.contains("unit_unknown", regex=False).to_numpy(dtype=bool)
-    metered = used_s > 0
+    unread = flags.str.contains("unit_unknown|hours_unreadable").to_numpy(dtype=bool)
+    untold |= unread & (quantity == 0)
+    untold |= flags.str.contains("quantity_disputed", regex=False).to_numpy(dtype=bool)
+    # Hours beside such a flag come from another import; what it says alone counts if it is more.
+    metered = (used_s > 0) & ~flags.str.contains("unit_unknown|hours_").to_numpy(dtype=bool)
     used_h, whole_h = -(-used_s // 3600), period_h * np.maximum(quantity, 1)
-    hours = np.where(metered, used_h, whole_h)
+    hours = np.where(metered, used_h, np.maximum(used_h, whole_h))
     labels = ["provider", "account", "sku", "meter", "service_category", "charge_category"]
     frame = charges[labels].fillna("")
     frame["late"] = (charges["end"] > skus.complete_through).to_numpy(dtype=bool)

@@ -262,7 +262,7 @@ class _Layout:
         if (cost is not None and cost < 0) or "hours_negative" in flags:
             flags.append("credit")
         if record.cut:
-            flags.append("last_line_without_end")
+            flags += ["last_line_without_end", *self._cut_flags()]
         return Charge(
             provider=provider_id(cell.get("provider", "")) or self._provider,
             account=cell["account"],
@@ -281,6 +281,11 @@ class _Layout:
             line=record.line,
             raw=record.raw,
         )
+
+    def _cut_flags(self) -> list[str]:
+        """What the last cell of a line without end would have told."""
+        names = ("quantity", "hours")
+        return [f"{name}_unreadable" for name in names if self._columns.get(name) == self.width - 1]
 
     def _drop_last(self, cell: dict[str, str]) -> None:
         """What stands in the last cell of a line without end may be only the beginning of it."""

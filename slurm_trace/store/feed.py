@@ -133,6 +133,9 @@ def _merge(known: tuple[Any, ...], told: tuple[Any, ...]) -> tuple[Any, ...]:
         merged[name] = max((v for v in (old[name], new[name]) if v is not None), default=None)
     if None not in (old["used_s"], new["used_s"]) and new["used_s"] < old["used_s"]:
         flags.add("shortened")
+    if (old["quantity"] is None) != (new["quantity"] is None) and None in (old["used_s"], new["used_s"]):
+        # One of them may stand for more instances than the other tells of.
+        flags.add("quantity_disputed")
     for name in ("cost", "currency"):
         merged[name] = old[name] if new[name] is None else new[name]
     merged["flags"] = " ".join(sorted(flags))

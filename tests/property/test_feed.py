@@ -267,7 +267,9 @@ def test_bound_covers_truth(
 
 
 corrections = st.lists(
-    st.tuples(st.integers(0, 7), st.sampled_from(["0.25", "-5", "", "0", "as before", "all in reverse"])),
+    st.tuples(
+        st.integers(0, 7), st.sampled_from(["0.25", "-5", "", "0", "nan", "as before", "all in reverse"])
+    ),
     min_size=1,
     max_size=4,
 )

@@ -141,10 +141,25 @@ def test_the_bound_of_an_account(take, report, per_hour):
     assert report("--basis", "bf16_dense")["total"]["verdict"] == "INSUFFICIENT"
 
 
-@pytest.mark.parametrize("hours", ["", "0", "-3", "n/a", "1,5", "nan", "inf", "1e-400", "0x10", "\uff11"])
+@pytest.mark.parametrize("hours", ["", "0", "-3"])
 def test_hours_that_say_nothing_are_the_whole_period(take, report, per_hour, hours):
     take(f'acme,i-1,g5.xlarge,"{hours}",1,USD,{DAY}')
     assert report()["total"]["bound_flop"] == 24 * per_hour("g5.xlarge")
+
+
+@pytest.mark.parametrize("hours", ["n/a", "1,5", "1,000,000", "nan", "inf", "1e400", "0x10", "\uff11"])
+def test_hours_that_cannot_be_read_leave_the_bound_open(take, report, hours):
+    take(f'acme,i-1,g5.xlarge,"{hours}",1,USD,{DAY}')
+    assert report()["total"]["verdict"] == "INSUFFICIENT"
+
+
+@pytest.mark.parametrize(("later", "bound"), [("", 24), ("nan", None)])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_correction_that_says_less_lowers_nothing(take, report, per_hour, later, bound, first):
+    both = ["1", later]
+    for hours in (both[first], both[1 - first]):
+        take(f"acme,i-1,g5.xlarge,{hours},1,USD,{DAY}")
+    assert report()["total"]["bound_flop"] == (bound and bound * per_hour("g5.xlarge"))
 
 
 def test_every_instance_of_a_quantity_counts(take, report, per_hour):

@@ -135,6 +135,11 @@ def test_a_last_line_without_end_is_doubted():
     assert last("account,resource,hours,sku,start,end", f"a,i,1,p,{T0},2026-01-02").end == T0 + 2 * DAY
 
 
+def test_a_cut_quantity_or_hours_is_unreadable():
+    assert "quantity_unreadable" in lone(f"{HEADER},quantity\n{ROW},1").flags
+    assert "hours_unreadable" in lone(f"account,resource,sku,start,end,hours\na,i,p,{T0},{T0 + DAY},1").flags
+
+
 def test_blocks_are_of_bounded_size():
     data = (HEADER + "\n" + (ROW + "\n") * (2 * BLOCK_ROWS + 1)).encode()
     assert [len(block) for block in read_feed(io.BytesIO(data))] == [BLOCK_ROWS, BLOCK_ROWS, 1]
