@@ -164,6 +164,7 @@ def _parts(charges: pd.DataFrame, skus: ProviderSkus) -> Iterator[_Part]:
     labels = ["provider", "account", "sku", "meter", "service_category", "charge_category"]
     frame = charges[labels].fillna("")
     frame["late"] = (charges["end"] > skus.complete_through).to_numpy(dtype=bool)
+    frame["disputed"] = flags.str.contains("meter_disputed", regex=False).to_numpy(dtype=bool)
     sums: dict[str, Any] = {
         "charges": 1,
         "high": hours >> _LOW_BITS,
@@ -175,16 +176,19 @@ def _parts(charges: pd.DataFrame, skus: ProviderSkus) -> Iterator[_Part]:
         "credit": flags.str.contains("credit", regex=False).to_numpy(dtype=bool),
     }
     frame = frame.assign(**sums).astype(dict.fromkeys(sums, np.int64))
-    table = frame.groupby([*labels, "late"], sort=False)[list(sums)].sum().reset_index()
+    by = [*labels, "late", "disputed"]
+    table = frame.groupby(by, sort=False)[list(sums)].sum().reset_index()
     for key, counts in zip(
-        table[[*labels, "late"]].to_numpy(dtype=object).tolist(),
+        table[by].to_numpy(dtype=object).tolist(),
         table[list(sums)].to_numpy().tolist(),
         strict=True,
     ):
-        provider, account, sku, *told, late = key
+        provider, account, sku, *told, late, disputed = key
         count, high, low, *peculiar = counts
         named = dict(zip(labels[3:], told, strict=True))
-        meaning = skus.meaning(provider, sku, {n: v for n, v in named.items() if v}, late=late)
+        # Two imports that call one charge by different names leave open which machine it was.
+        known_as = "" if disputed else sku
+        meaning = skus.meaning(provider, known_as, {n: v for n, v in named.items() if v}, late=late)
         part = _Part(provider, account, sku, meaning, count, (high << _LOW_BITS) + low, *peculiar)
         # Of accelerators that are charged apart from their machine one resource may have many.
         apart = meaning.instance is not None and meaning.instance.count and not meaning.instance.vcpus

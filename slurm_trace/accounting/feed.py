@@ -30,6 +30,7 @@ TEXT_MAX = 4096
 HEADER_LINES = 20
 """A header is looked for in so many lines: some providers put notes before it."""
 
+_HOUR_S = 3600
 _DAY_S = 86_400
 
 
@@ -144,6 +145,7 @@ def _find_header(numbered: Iterator[tuple[int, bytes]], provider: str, name: str
                 continue
             columns, lacks = find_columns(cells)
             if not lacks:
+                _refuse_twins(cells, columns, name)
                 return _Layout(columns, len(cells), delimiter, is_plain_hours(cells), provider)
             if columns and (not missing or len(lacks) < len(missing)):
                 missing = lacks
@@ -155,6 +157,16 @@ def _find_header(numbered: Iterator[tuple[int, bytes]], provider: str, name: str
     raise InputProblem(
         f"{name}: {fault}; it needs a header with account, resource, sku, hours, start and end, or their names in FOCUS"
     )
+
+
+def _refuse_twins(header: list[str], columns: dict[str, int], name: str) -> None:
+    """Of two columns of one name nobody can tell which one counts."""
+    names = [cell.strip().lower() for cell in header]
+    for at in columns.values():
+        if names.count(names[at]) > 1:
+            raise InputProblem(
+                f"{name}: column {header[at][:40]!r} stands there more than once; export it with each column once"
+            )
 
 
 def _records(numbered: Iterator[tuple[int, bytes]], layout: _Layout) -> Iterator[_Record]:
@@ -219,9 +231,9 @@ class _Layout:
         self._times = TimeReader(None)
 
     def account(self, record: _Record) -> str | None:
-        """Whose row it is, if it can be read at all."""
+        """Whose row it is, if it can be read at all, and to its end."""
         at = self._columns["account"]
-        if record.cells is None or len(record.cells) != self.width:
+        if record.cells is None or len(record.cells) != self.width or (record.cut and at == self.width - 1):
             return None
         account = record.cells[at].strip()
         return account if account and _storable(account) else None
@@ -316,7 +328,8 @@ class _Layout:
         value = read_number(cell.get("hours", ""))
         unit_s = unit_seconds(cell.get("unit", ""))
         if self._plain_hours:
-            unit_s = 3600
+            # A unit beside it that says otherwise may be right.
+            unit_s = max(_HOUR_S, unit_s or 0) if unit_s is not None or not cell.get("unit") else None
         if value is None:
             flags.append("hours_missing" if not cell.get("hours") else "hours_unreadable")
             return None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from slurm_trace.assess_feed import FeedAssessment
 
 SCHEMA = "slurm-trace/feed/1"
+DEFAULT_MARGIN = "0.05"
 DISCLOSED_SCHEMA = "slurm-trace/feed-disclosed/1"
 COLUMNS = (
     "provider", "account", "sku", "taken_as", "how", "device", "devices", "vcpus", "verified", "charges", "hours",
@@ -41,7 +42,7 @@ DISCLOSED_COLUMNS = ("key", "accounts_below", "charges_below", "hours_below", "b
     "--basis", type=click.Choice(BASES), default="max_any_op", show_default=True, help="What counts."
 )
 @click.option(
-    "--margin", default="0.05", show_default=True, help="Fraction added to a bound before comparing."
+    "--margin", default=DEFAULT_MARGIN, show_default=True, help="Fraction added to a bound before comparing."
 )
 @click.option(
     "--since", metavar="TIME", help="Charges that touch the time from here (ISO time, UTC, or epoch)."
@@ -69,6 +70,8 @@ def feed(context: click.Context, /, output_format: str, **options: Any) -> None:
     """Bound the compute of cloud accounts by their billing feeds (see `import feed`)."""
     if options["min_cell"] is not None and not options["disclose"]:
         raise UsageProblem("--min-cell says how coarse --disclose is; add --disclose, or leave it out")
+    if options["disclose"]:
+        _refuse_probing(options)
     found = _assessment(context, options)
     if options["disclose"]:
         _disclose(found, options["by"], options["min_cell"], output_format)
@@ -214,6 +217,18 @@ def _taken_for(line: Mapping[str, Any]) -> str:
         return "no bound"
     gpus = f"{line['devices']}x{line['device']}" if line["device"] else "no GPU"
     return f"{gpus}, {line['vcpus']} vCPU" if line["how"] != "no_compute" else "no compute"
+
+
+def _refuse_probing(options: Mapping[str, Any]) -> None:
+    """Asked again with slightly other limits, a verdict would tell a suppressed figure to any number of digits."""
+    from slurm_trace.analysis.thresholds import number
+
+    if options["margin"] != DEFAULT_MARGIN:
+        raise UsageProblem(
+            "--disclose takes no other --margin: verdicts at many limits would tell what is left out"
+        )
+    if number(options["threshold"]) is not None:
+        raise UsageProblem("--disclose takes the id of a threshold, no number; see `slurm-trace thresholds`")
 
 
 def _disclose(found: FeedAssessment, by: Any, min_cell: int | None, output_format: str) -> None:

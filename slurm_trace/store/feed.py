@@ -125,10 +125,10 @@ def _merge(known: tuple[Any, ...], told: tuple[Any, ...]) -> tuple[Any, ...]:
     flags = {*old["flags"].split(), *new["flags"].split()}
     merged: dict[str, Any] = {}
     for name in _LABELS:
-        values = {v for v in (old[name], new[name]) if v is not None}
-        merged[name] = values.pop() if len(values) == 1 and f"{name}_disputed" not in flags else None
-        if values:
+        # Not given in one of them is a difference too: with the label the charge may count for less.
+        if old[name] != new[name]:
             flags.add(f"{name}_disputed")
+        merged[name] = None if f"{name}_disputed" in flags else old[name]
     for name in ("used_s", "quantity"):
         merged[name] = max((v for v in (old[name], new[name]) if v is not None), default=None)
     if None not in (old["used_s"], new["used_s"]) and new["used_s"] < old["used_s"]:

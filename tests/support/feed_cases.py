@@ -150,6 +150,12 @@ class FeedCases:
         assert self.one(store)["service_category"] is None
         assert "service_category_disputed" in self.one(store)["flags"]
 
+    def test_a_label_that_only_one_import_gives_is_disputed(self, store):
+        take(store, row())
+        take(store, row(service_category="Storage"))
+        assert self.one(store)["service_category"] is None
+        assert "service_category_disputed" in self.one(store)["flags"]
+
     def test_rejected_rows_are_told_apart_from_those_of_accounting(self, store):
         ingest(store, run(1))
         take(store, row(end="never"), row(account=""), "a,b", row(hours="1e99"), digest="d")

@@ -375,3 +375,18 @@ def test_a_disclosure_tells_no_name_and_no_exact_figure(call, take, report):
 def test_min_cell_needs_disclose(call):
     with pytest.raises(UsageProblem, match="--disclose"):
         call("feed", "--min-cell", "3")
+
+
+@pytest.mark.parametrize("probe", [("--margin", "0"), ("--threshold", "1e22"), ("--threshold", "1e23/3")])
+def test_a_disclosure_is_not_asked_at_limits_of_ones_choice(call, probe):
+    with pytest.raises(UsageProblem, match="--disclose takes"):
+        call("feed", "--disclose", *probe)
+
+
+def test_a_meter_that_is_disputed_leaves_the_sku_open(take, report):
+    head = "account,resource,sku,hours,start,end,meter"
+    take(f"acme,i-1,t3.micro,1,{DAY},p5.48xlarge", header=head)
+    (before,) = report()["accounts"]
+    take(f"acme,i-1,t3.micro,1,{DAY},m5.large", header=head)
+    (after,) = report()["accounts"]
+    assert after["bound_flop"] is None or after["bound_flop"] >= before["bound_flop"]

@@ -172,3 +172,31 @@ def test_providers(said, provider):
 )  # fmt: skip
 def test_units(unit, seconds):
     assert unit_seconds(unit) == seconds
+
+
+def test_a_column_that_stands_there_twice_is_refused():
+    data = b"account,resource,sku,hours,hours,start,end\na,i,s,1,1000,2026-01-01,2026-01-02\n"
+    with pytest.raises(InputProblem, match="column 'hours' stands there more than once"):
+        list(read_feed(io.BytesIO(data)))
+
+
+@pytest.mark.parametrize(
+    ("unit", "used_s", "flag"),
+    [
+        ("", 36_000, None),
+        ("Hours", 36_000, None),
+        ("Days", 864_000, None),
+        ("Minutes", 36_000, None),
+        ("GB", None, "unit_unknown"),
+    ],
+)
+def test_a_unit_beside_hours_counts_where_it_is_larger(unit, used_s, flag):
+    data = f"account,resource,sku,hours,unit,start,end\na,i,s,10,{unit},2026-01-01,2026-03-01\n".encode()
+    (charge,) = [c for block in read_feed(io.BytesIO(data)) for c in block.charges]
+    assert charge.used_s == used_s
+    assert flag is None or flag in charge.flags
+
+
+def test_a_name_that_was_cut_off_is_nobodys():
+    (block,) = read_feed(io.BytesIO(b"resource,sku,hours,start,end,account\ni,s,1,2026-01-01,2026-01-02,acm"))
+    assert [row.account for row in block.rejected] == [None]
