@@ -286,8 +286,8 @@ with _pool(2) as pool:
 
 @pytest.mark.parametrize("last_word", [signal.SIGKILL, signal.SIGTERM])
 def test_workers_end_with_a_run_that_is_killed(last_word):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env=environment) as parent:
+    # -P: the installed package, not the checkout that the tests are run in.
+    with subprocess.Popen([sys.executable, "-P", "-c", PARENT], stdout=subprocess.PIPE) as parent:
         worker = int(parent.stdout.readline())
         os.kill(worker, 0)
         parent.send_signal(last_word)
