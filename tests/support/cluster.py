@@ -195,8 +195,11 @@ class Cluster:
     # Nodes.
 
     def node_states(self) -> dict[str, str]:
-        """State of every node, and the reason if one was given."""
-        said = self.run("sinfo", "-h", "-N", "-o", "%N|%T|%E")
+        """State of every node, and the reason if one was given.
+
+        An idle node that the backfill scheduler keeps for a job that waits is called "planned"; here it is idle.
+        """
+        said = self.run("sinfo", "-h", "-N", "-o", "%N|%T|%E").replace("|planned|", "|idle|")
         split = (line.split("|", 2) for line in said.splitlines())
         return {node: state if reason == "none" else f"{state}: {reason}" for node, state, reason in split}
 
