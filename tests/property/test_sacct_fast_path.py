@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from slurm_trace.accounting import block_parser
 from slurm_trace.accounting.options import ReadOptions
+from slurm_trace.accounting.records import RunBlock
 from slurm_trace.accounting.text import read_text
 
 COLUMNS = (
@@ -152,6 +153,16 @@ def exports(draw: st.DrawFn) -> bytes:
     return "\n".join(lines).encode() + draw(st.sampled_from([b"\n", b""]))
 
 
+def read_both(export: bytes, options: ReadOptions) -> tuple[list[RunBlock], list[RunBlock]]:
+    """The blocks of an export, by columns where that goes, and row by row."""
+    fast = list(read_text(io.BytesIO(export), options))
+    needs, block_parser.PLAIN_NEEDS = block_parser.PLAIN_NEEDS, ("no such column",)
+    try:
+        return fast, list(read_text(io.BytesIO(export), options))
+    finally:
+        block_parser.PLAIN_NEEDS = needs
+
+
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     exports(),
@@ -160,12 +171,7 @@ def exports(draw: st.DrawFn) -> bytes:
 )
 def test_fast_and_slow_path_agree(export: bytes, zone: ZoneInfo | None, queried_at: int | None) -> None:
     options = ReadOptions(zone=zone, queried_at=queried_at, cluster="named", source_name="export")
-    fast = list(read_text(io.BytesIO(export), options))
-    needs, block_parser.PLAIN_NEEDS = block_parser.PLAIN_NEEDS, ("no such column",)
-    try:
-        slow = list(read_text(io.BytesIO(export), options))
-    finally:
-        block_parser.PLAIN_NEEDS = needs
+    fast, slow = read_both(export, options)
     for one, other in zip(fast, slow, strict=True):
         assert list(one.records()) == list(other.records())
         assert (one.steps, one.steps_skipped, one.rejected) == (
@@ -189,3 +195,33 @@ def test_plain_rows_are_not_read_one_by_one(monkeypatch):
     options = ReadOptions(zone=ZoneInfo("UTC"), source_name="export")
     blocks = list(read_text(io.BytesIO("\n".join(lines).encode()), options))
     assert (sum(map(len, blocks)), read) == (6, [])
+
+
+ODD_CELLS = (
+    "",
+    "0",
+    "1",
+    "2",
+    "00:00:01",
+    "05:10",
+    "UNLIMITED",
+    "Unknown",
+    "2025-07-01T10:30:00",
+    "n2",
+    "x",
+    "cpu=1,node=1",
+)
+
+
+def test_one_odd_cell_reads_the_same_on_both_paths():
+    """Every column of either kind of plain row, with every odd text in turn."""
+    rows = [
+        dict(plain, JobID=str(100 + n), JobIDRaw=str(100 + n)) | {name: text}
+        for plain in (PLAIN, UNSTARTED)
+        for n, (name, text) in enumerate((name, text) for name in COLUMNS for text in ODD_CELLS)
+    ]
+    lines = ["|".join(COLUMNS), *("|".join(row[name] for name in COLUMNS) for row in rows)]
+    export = "\n".join(lines).encode()
+    fast, slow = read_both(export, ReadOptions(zone=ZoneInfo("UTC"), source_name="export"))
+    assert [r for block in fast for r in block.records()] == [r for block in slow for r in block.records()]
+    assert [r for block in fast for r in block.rejected] == [r for block in slow for r in block.rejected]
