@@ -95,6 +95,14 @@ def ended(
     return Run(**(values | told))
 
 
+def at_edge(draw: Draw, anchors: Anchors, number: int, flop_s: int, offset: int, **told: Any) -> Run:
+    """A run that was held for as long as brings its devices to T, and `offset` seconds more, at some load."""
+    percent = draw.pick(PERCENT)
+    return ended(
+        draw, anchors, number, held_s=held_at(anchors, flop_s, offset), flop_s=flop_s, percent=percent, **told
+    )
+
+
 def span(run: Run) -> tuple[int, int]:
     """Start and End of a run that has both."""
     if run.start is None or run.end is None:

@@ -13,6 +13,7 @@ from slurm_trace.analysis.corpus.families.common import (
     EDGE_S,
     PERCENT,
     REGISTERED,
+    at_edge,
     ended,
     held_at,
     one_run,
@@ -124,13 +125,12 @@ def unknown_count(draw: Draw, number: int, anchors: Anchors) -> Site:
             nodes=(NodeGroup(hosts=node_list, gpus=8, sku=H100, cpu_model=SPR, cores=cores),),
         ),
     }.get(known)
-    run = ended(
+    run = at_edge(
         draw,
         anchors,
         number + 1,
-        held_s=held_at(anchors, flop_s, offset),
-        flop_s=flop_s,
-        percent=draw.pick(PERCENT),
+        flop_s,
+        offset,
         node_count=None if known == "no nodes" else nodes,
         node_list=None if known == "no nodes" else node_list,
         cpu_count=cpus,
@@ -166,13 +166,12 @@ def typed_and_untyped(draw: Draw, number: int, anchors: Anchors) -> Site:
         "per node": ("", 4 * k * nodes * h100),
     }[shape]
     flop_s = cards + cpus * anchors.core()
-    run = ended(
+    run = at_edge(
         draw,
         anchors,
         number + 1,
-        held_s=held_at(anchors, flop_s, offset),
-        flop_s=flop_s,
-        percent=draw.pick(PERCENT),
+        flop_s,
+        offset,
         node_count=nodes,
         cpu_count=cpus,
         alloc_tres=f"billing=1,cpu={cpus},{gres + ',' if gres else ''}mem=8G,node={nodes}",
@@ -191,13 +190,12 @@ def shares(draw: Draw, number: int, anchors: Anchors) -> Site:
     count = min(shares_, cards if known == "inventory" else anchors.limits["gpus_per_node"])
     flop_s = count * whole + cores * anchors.core(SPR if known == "inventory" else UNTYPED)
     node = NodeGroup(hosts="n1", gpus=cards, sku=H100, cpu_model=SPR, cores=cores)
-    run = ended(
+    run = at_edge(
         draw,
         anchors,
         number + 1,
-        held_s=held_at(anchors, flop_s, offset),
-        flop_s=flop_s,
-        percent=draw.pick(PERCENT),
+        flop_s,
+        offset,
         cpu_count=cores,
         node_list="n1",
         alloc_tres=tres(cores, more=f"gres/{gres}={shares_},"),
@@ -219,13 +217,12 @@ def lease_gpus(draw: Draw, number: int, anchors: Anchors) -> Site:
     if not named and seen:
         cards = max(cards, 4 * anchors.limits["gpus_per_node"] * anchors.gpu())
     flop_s = cards + cpus * anchors.core()
-    run = ended(
+    run = at_edge(
         draw,
         anchors,
         number + 1,
-        held_s=held_at(anchors, flop_s, offset),
-        flop_s=flop_s,
-        percent=draw.pick(PERCENT),
+        flop_s,
+        offset,
         node_count=4,
         cpu_count=cpus,
         alloc_tres=tres(cpus, 4, named, "h100"),
@@ -254,13 +251,12 @@ def unconstrained_devices(draw: Draw, number: int, anchors: Anchors) -> Site:
     reach_gpus = nodes * (cards if devices is False else gpus)
     reach_cores = nodes * (cores if cores_held is False else cpus)
     flop_s = reach_gpus * anchors.skus[H100]["max_any_op"] + reach_cores * anchors.core(SPR)
-    run = ended(
+    run = at_edge(
         draw,
         anchors,
         number + 1,
-        held_s=held_at(anchors, flop_s, offset),
-        flop_s=flop_s,
-        percent=draw.pick(PERCENT),
+        flop_s,
+        offset,
         node_count=nodes,
         cpu_count=nodes * cpus,
         node_list=node_list,

@@ -10,6 +10,7 @@ from slurm_trace.analysis.corpus.families.common import (
     DAY_S,
     EDGE_S,
     PERCENT,
+    at_edge,
     ended,
     held_at,
     moved,
@@ -82,13 +83,12 @@ def ambiguous_type(draw: Draw, number: int, anchors: Anchors) -> Site:
     nodes, cores, gpus = 16, 64, 8
     inventory = (NodeGroup(hosts="n[1-16]", gpus=gpus, sku=sku, cpu_model=SPR, cores=cores),)
     flop_s = nodes * gpus * card + nodes * cores * anchors.core(SPR if sku else UNTYPED)
-    run = ended(
+    run = at_edge(
         draw,
         anchors,
         number + 1,
-        held_s=held_at(anchors, flop_s, offset),
-        flop_s=flop_s,
-        percent=draw.pick(PERCENT),
+        flop_s,
+        offset,
         node_count=nodes,
         cpu_count=nodes * cores,
         node_list="n[1-16]",
@@ -108,13 +108,12 @@ def unknown_type(draw: Draw, number: int, anchors: Anchors) -> Site:
     )
     gpus, cpus = draw.pick((1, 2, 4, 8)), 32
     flop_s = gpus * anchors.gpu(label) + cpus * anchors.core()
-    run = ended(
+    run = at_edge(
         draw,
         anchors,
         number + 1,
-        held_s=held_at(anchors, flop_s, offset),
-        flop_s=flop_s,
-        percent=draw.pick(PERCENT),
+        flop_s,
+        offset,
         cpu_count=cpus,
         alloc_tres=tres(cpus, 1, gpus, label),
     )
@@ -135,13 +134,12 @@ def mig_slices(draw: Draw, number: int, anchors: Anchors) -> Site:
     offset, label = along(number, EDGE_S, tuple(g for g in anchors.gpus if "g." in g))
     slices, cpus = draw.between(1, 14) * 40, 256
     flop_s = slices * anchors.gpu(label) + cpus * anchors.core()
-    run = ended(
+    run = at_edge(
         draw,
         anchors,
         number + 1,
-        held_s=held_at(anchors, flop_s, offset),
-        flop_s=flop_s,
-        percent=draw.pick(PERCENT),
+        flop_s,
+        offset,
         node_count=20,
         cpu_count=cpus,
         alloc_tres=tres(cpus, 20, slices, label),
@@ -157,13 +155,12 @@ def other_accelerators(draw: Draw, number: int, anchors: Anchors) -> Site:
     count, cpus, gpus = draw.pick((4, 16, 64)), 256, 32
     other = count * anchors.others[gres]["max_any_op"] if gres in anchors.others else 0
     flop_s = gpus * anchors.skus[H100]["max_any_op"] + other + cpus * anchors.core()
-    run = ended(
+    run = at_edge(
         draw,
         anchors,
         number + 1,
-        held_s=held_at(anchors, flop_s, offset),
-        flop_s=flop_s,
-        percent=draw.pick(PERCENT),
+        flop_s,
+        offset,
         node_count=4,
         cpu_count=cpus,
         node_list="n[1-4]",
@@ -183,13 +180,12 @@ def inventory_change(draw: Draw, number: int, anchors: Anchors) -> Site:
     core = anchors.core(UNTYPED if when == "gap" else SPR)
     gpus = nodes * cards
     flop_s = gpus * card + nodes * cores * core
-    run = ended(
+    run = at_edge(
         draw,
         anchors,
         number + 1,
-        held_s=held_at(anchors, flop_s, offset),
-        flop_s=flop_s,
-        percent=draw.pick(PERCENT),
+        flop_s,
+        offset,
         node_count=nodes,
         cpu_count=nodes * cores,
         node_list="n[1-8]",
@@ -245,13 +241,12 @@ def strict_reading(draw: Draw, number: int, anchors: Anchors) -> Site:
     )
     flop_s = nodes * (gpus * anchors.skus[H100]["max_any_op"] + cpus * anchors.core(SPR))
     steps = lacks != "steps"
-    run = ended(
+    run = at_edge(
         draw,
         anchors,
         number + 1,
-        held_s=held_at(anchors, flop_s, offset),
-        flop_s=flop_s,
-        percent=draw.pick(PERCENT),
+        flop_s,
+        offset,
         node_count=nodes,
         cpu_count=nodes * cpus,
         node_list="n[1-4]",
