@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
+from multiprocessing import get_context
 from typing import Any
 
 from slurm_trace.analysis.corpus.anchors import load_anchors
@@ -123,12 +124,17 @@ def run(
 
 
 def _pool(processes: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(processes, initializer=_end_with_parent)
+    # Forked, so that the parent of a worker is this process.
+    return ProcessPoolExecutor(
+        processes, get_context("fork"), initializer=_end_with_parent, initargs=(os.getpid(),)
+    )
 
 
-def _end_with_parent() -> None:
-    """Let this worker end soon after its parent, however that ends: the pool's own pipe is held open by the workers."""
-    parent = os.getppid()
+def _end_with_parent(parent: int) -> None:
+    """Let this worker end soon after its parent, however that ends: the pool's own pipe is held open by the workers.
+
+    The parent may have ended before the worker could ask for it.
+    """
 
     def watch() -> None:
         while os.getppid() == parent:
