@@ -35,6 +35,7 @@ from slurm_trace.analysis.unattributed import unattributed
 from slurm_trace.analysis.verdicts import RULED_OUT, VERDICTS, Question, verdicts
 from slurm_trace.errors import UsageProblem
 from slurm_trace.site.profile import SiteProfile, load_profile
+from slurm_trace.store.device_ends import load_ends
 from slurm_trace.store.engine import Store
 from slurm_trace.store.load import (
     ImportRecord,
@@ -45,7 +46,7 @@ from slurm_trace.store.load import (
     load_runs,
 )
 from slurm_trace.store.summaries import load_summaries
-from slurm_trace.store.telemetry import load_cycles, load_ends
+from slurm_trace.store.telemetry import load_cycles
 from slurm_trace.store.verdicts import StoredVerdict
 from slurm_trace.version import EVALUATOR_VERSION, VERSION
 

@@ -26,7 +26,7 @@ from sqlalchemy.dialects import mysql
 
 from slurm_trace.node.fields import COUNTER_NAMES
 
-REVISIONS: tuple[str, ...] = ("0001", "0002", "0003", "0004")
+REVISIONS: tuple[str, ...] = ("0001", "0002", "0003", "0004", "0005")
 """Every schema revision this code knows, oldest first; the last one is the one it reads and writes."""
 
 LIKE_BYTES: dict[str, Any] = {
@@ -389,6 +389,24 @@ counter_read = Table(
     Column("took_ns", BIG, nullable=False),
     Column("wall_ns", BIG, nullable=False),
     *(Column(name, BIG) for name in COUNTER_NAMES),
+    **LIKE_BYTES,
+)
+
+device_ends = Table(
+    "device_ends",
+    metadata,
+    _part_of("spool_id", "spool_file"),
+    Column("number", Integer, primary_key=True, autoincrement=False, comment="of the device"),
+    _ref("lease_id", "lease", nullable=False),
+    _ref("card_id", "interned", nullable=False, comment="what it is, and since which boot it counts"),
+    Column("held_from_ns", BIG, nullable=False, comment="begin of the file"),
+    Column("held_to_ns", BIG, comment="its end"),
+    Column("first_ns", BIG, nullable=False, comment="first counter read of the device in the file"),
+    Column("first_active", BIG, comment="SM cycles active, as then read"),
+    Column("first_energy", BIG, comment="mJ, likewise"),
+    Column("last_ns", BIG, nullable=False, comment="last counter read"),
+    Column("last_active", BIG),
+    Column("last_energy", BIG),
     **LIKE_BYTES,
 )
 

@@ -12,9 +12,10 @@ from sqlalchemy import Connection, select
 from slurm_trace.node.fields import COUNTER_NAMES
 from slurm_trace.store.bulk import insert_rows
 from slurm_trace.store.catalog import Ids
+from slurm_trace.store.device_ends import store_ends
+from slurm_trace.store.interned import intern
 from slurm_trace.store.models import (
     counter_read,
-    interned,
     lease,
     lease_device,
     lease_event,
@@ -85,6 +86,7 @@ def store_spool(
         ("spool_id", "position", "number", "moment", "mono_ns", "took_ns", "wall_ns", *COUNTER_NAMES),
         ((spool_id, place, *row) for place, row in enumerate(checked.counters)),
     )
+    store_ends(connection, ids, cluster_id, lease_id, spool_id, prepared)
     _notes(connection, spool_id, checked)
     _chunks(connection, spool_id, checked)
     return lease_id
@@ -170,17 +172,6 @@ def _chunks(connection: Connection, spool_id: int, checked: CheckedSpool) -> Non
             insert_rows(connection, sample_chunk, names, rows)
             rows = []
     insert_rows(connection, sample_chunk, names, rows)
-
-
-def intern(connection: Connection, ids: Ids, text: str) -> int:
-    """The id of a text that many rows share."""
-    digest = _digest(text)
-    known = connection.execute(select(interned.c.id).where(interned.c.digest == digest)).scalar()
-    if known is not None:
-        return int(known)
-    (number,) = ids.take(connection, interned)
-    insert_rows(connection, interned, ("id", "digest", "text"), [(number, digest, text)])
-    return number
 
 
 def _digest(text: str) -> bytes:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from sqlalchemy import Connection, Table, delete, func, select
+from sqlalchemy import Connection, Table, delete, select
 
 from slurm_trace.node.fields import COUNTER_NAMES
-from slurm_trace.store.bulk import NO_INTEGER, in_chunks, insert_rows
+from slurm_trace.store.bulk import in_chunks, insert_rows
 from slurm_trace.store.catalog import Ids
 from slurm_trace.store.engine import Store
+from slurm_trace.store.interned import intern
 from slurm_trace.store.leases import one_a_part
 from slurm_trace.store.models import (
-    cluster,
     counter_read,
     interned,
     job_run,
@@ -28,8 +27,8 @@ from slurm_trace.store.models import (
     sample_interval,
     spool_file,
 )
-from slurm_trace.store.spool_rows import intern
-from slurm_trace.store.stretches import ACTIVE, ENERGY, Kind, Read, S, Stretch, Trail, Witness, stretches
+from slurm_trace.store.numbers import load_numbers
+from slurm_trace.store.stretches import Kind, Read, S, Stretch, Trail, Witness, stretches
 
 CLOCK_S = 2
 """How far the node's clock may be behind the controller's unnoticed: so much before the release is not proven."""
@@ -38,7 +37,6 @@ SUMS = (
     "seconds", "elapsed_kcycles", "active_kcycles", "tensor_kcycles", "dmma_kcycles", "vector_kcycles",
     "vector_fp_kcycles", "busy_ms",
 )  # fmt: skip
-_AT_ONCE = 50_000
 _WITNESS = tuple(f.name for f in fields(Witness))
 
 
@@ -84,13 +82,9 @@ def _amounts(stretch: Stretch) -> tuple[int, ...]:
 
 def load_cycles(store: Store) -> StoredCycles:
     """What is proven of all runs."""
-    query = select(run_cycles.c.run_id, run_cycles.c.kind_id, *(run_cycles.c[name] for name in SUMS))
+    columns = ("run_id", "kind_id", *SUMS)
     with store.reading() as connection:
-        parts = [
-            np.array(rows, dtype=np.int64)
-            for rows in _fetched(connection, query.order_by(run_cycles.c.run_id))
-        ]
-        values = np.concatenate([np.empty((0, 2 + len(SUMS)), dtype=np.int64), *parts])
+        values = load_numbers(connection, [run_cycles.c[name] for name in columns])
         table = pd.DataFrame(values, columns=["run_id", "kind", *SUMS])
         codes, ids = pd.factorize(table["kind"])
         table["kind"] = codes
@@ -109,107 +103,6 @@ def load_stretches(store: Store, run_id: int) -> list[Stretch]:
             connection.execute(select(lease).where(lease.c.run_id == run_id).order_by(lease.c.digest))
         )
         return _of_run(run, leases, _trails(connection, leases))
-
-
-_CARD = ("cluster", "boot_id", "uuid", "driver", "name", "mig_profile")
-_CARD_NUMBERS = ("lease", "held_from_ns", "held_to_ns", "sm_count", "clock_max_mhz", "facts_id")
-_ENDS = ("first_ns", "last_ns", "first_active", "last_active", "first_energy", "last_energy")
-
-
-def load_ends(store: Store) -> pd.DataFrame:
-    """The first and the last counter read of each device of each file, see `analysis.unattributed`."""
-    place = counter_read.c.position
-    ends = (
-        select(
-            counter_read.c.spool_id,
-            counter_read.c.number,
-            func.min(place).label("a"),
-            func.max(place).label("b"),
-        )
-        .group_by(counter_read.c.spool_id, counter_read.c.number)
-        .subquery()
-    )
-    first, last = counter_read.alias(), counter_read.alias()
-    query = (
-        select(
-            cluster.c.name,
-            lease.c.boot_id,
-            lease_device.c.uuid,
-            spool_file.c.driver_version,
-            lease_device.c.name,
-            lease_device.c.mig_profile,
-            lease.c.id,
-            spool_file.c.from_ns,
-            spool_file.c.to_ns,
-            *(lease_device.c[name] for name in ("sm_count", "sm_clock_max_mhz", "facts_id")),
-            *(side.c[n] for n in ("mono_ns", ACTIVE, ENERGY) for side in (first, last)),
-        )
-        .select_from(ends)
-        .join(first, (first.c.spool_id == ends.c.spool_id) & (first.c.position == ends.c.a))
-        .join(last, (last.c.spool_id == ends.c.spool_id) & (last.c.position == ends.c.b))
-        .join(
-            lease_device,
-            (lease_device.c.spool_id == ends.c.spool_id) & (lease_device.c.number == ends.c.number),
-        )
-        .join(spool_file, spool_file.c.id == ends.c.spool_id)
-        .join(lease, lease.c.id == spool_file.c.lease_id)
-        .join(cluster, cluster.c.id == lease.c.cluster_id)
-    )
-    with store.reading() as connection:
-        names = (*_CARD, *_CARD_NUMBERS, *_ENDS)
-        columns: dict[str, _Words | _Whole] = {n: _Words() if n in _CARD else _Whole() for n in names}
-        for rows in _fetched(connection, query):
-            for column, values in zip(columns.values(), zip(*rows, strict=True), strict=True):
-                column.add(values)
-        frame = pd.DataFrame({name: column.finish() for name, column in columns.items()})
-        limits: dict[int, int | None] = {}
-        for chunk in in_chunks(frame["facts_id"].unique().tolist()):
-            told = select(interned.c.id, interned.c.text).where(interned.c.id.in_(chunk))
-            limits.update(
-                (row.id, json.loads(row.text).get("power_limit_mw")) for row in connection.execute(told)
-            )
-    return frame.assign(power_limit_mw=frame["facts_id"].map(limits).astype("Int64")).drop(columns="facts_id")
-
-
-def _fetched(connection: Connection, query: Any) -> Iterator[Sequence[Any]]:
-    """The driver's own tuples, some at a time: a million at once would take a gigabyte."""
-    cursor = connection.execute(query).cursor
-    while rows := cursor.fetchmany(_AT_ONCE):
-        yield rows
-
-
-class _Words:
-    """A column of texts, most of which come again and again."""
-
-    def __init__(self) -> None:
-        self._codes: dict[str | None, int] = {None: -1}
-        self._parts: list[Any] = []
-
-    def add(self, values: Sequence[Any]) -> None:
-        for value in set(values) - self._codes.keys():
-            self._codes[value] = len(self._codes) - 1
-        self._parts.append(np.fromiter(map(self._codes.__getitem__, values), np.int32, len(values)))
-
-    def finish(self) -> Any:
-        codes = np.concatenate([np.empty(0, dtype=np.int32), *self._parts])
-        return pd.Categorical.from_codes(
-            codes, pd.Index([v for v in self._codes if v is not None], dtype=object)
-        )
-
-
-class _Whole:
-    """A column of whole numbers, some of them NULL."""
-
-    def __init__(self) -> None:
-        self._parts: list[Any] = []
-
-    def add(self, values: Sequence[Any]) -> None:
-        told = (NO_INTEGER if value is None else value for value in values)
-        self._parts.append(np.fromiter(told, np.int64, len(values)))
-
-    def finish(self) -> Any:
-        values = np.concatenate([np.empty(0, dtype=np.int64), *self._parts])
-        return pd.arrays.IntegerArray(values, values == NO_INTEGER)
 
 
 def _of_run(run: Any, leases: Sequence[Any], trails: Mapping[int, list[_Part]]) -> list[Stretch]:

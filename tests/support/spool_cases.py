@@ -13,12 +13,13 @@ from sqlalchemy import delete, func, select
 
 from slurm_trace.node.spool import Event
 from slurm_trace.store import models
+from slurm_trace.store.device_ends import load_ends
 from slurm_trace.store.engine import open_store, upgrade_store
 from slurm_trace.store.job_summary import CLOCK_S
 from slurm_trace.store.load import load_imports, load_runs
 from slurm_trace.store.samples import count_leases, count_samples, prune_chunks
 from slurm_trace.store.spool_ingest import import_spools
-from slurm_trace.store.telemetry import load_cycles, load_ends, load_stretches
+from slurm_trace.store.telemetry import load_cycles, load_stretches
 from support.runs import T0, ingest, run, running, step
 from support.spools import card, counter, gap, samples, spool
 
@@ -32,11 +33,13 @@ UNSTABLE = {
     "columns_id",
     "facts_id",
     "kind_id",
+    "card_id",
     "joined_in",
 }
 NODE_TABLES = (
     "interned", "lease", "spool_file", "lease_device", "rollup_hour", "counter_read", "lease_gap", "lease_event",
     "sample_chunk", "sample_interval", "ring_busy", "run_cycles", "job_summary", "disagreement",
+    "device_ends",
 )  # fmt: skip
 
 FIRST_TABLES = {
@@ -168,8 +171,26 @@ class SpoolCases:
         upgrade_store(location).close()
         assert count_leases(store) == []
 
+    def test_ends_of_counters_are_told_to_an_older_store(self, store, location, outbox, take):
+        told = [(10, 7, None), (60, None, 5), (110, 9, 6)]
+        reads = [counter(at, energy_mj=mj, gpm_sm_cycles_active=cycles) for at, mj, cycles in told]
+        spool(outbox, 1, counters=[*reads, counter(50, "GPU-1", energy_mj=3)], meta={"driver_version": "550"})
+        spool(outbox, 2, devices=[card(power_limit_mw=700_000)], counters=reads[1:], closed="lost", end=None)
+        spool(outbox, 3)
+        take()
+        expected = whole(store)
+        assert len(expected["device_ends"]) == 3
+        cards = select(models.device_ends.c.card_id)
+        with store.writing() as connection:
+            numbers = connection.execute(cards).scalars().all()
+            models.device_ends.drop(connection)
+            connection.execute(delete(models.interned).where(models.interned.c.id.in_(numbers)))
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0004'")
+        upgrade_store(location).close()
+        assert whole(store) == expected
+
     def test_references_hold(self, store, outbox, take):
-        spool(outbox, 1)
+        spool(outbox, 1, counters=[counter(20)])
         spool(outbox, 2)
         ingest(store, run(1, node_list="n2"))
         take()
