@@ -148,9 +148,10 @@ def _alive(group: int) -> bool:
 
 
 def _running(group: int) -> bool:
-    for entry in Path("/proc").glob("[0-9]*/stat"):
+    for process in Path("/proc").glob("[0-9]*"):
+        # Not in the glob's pattern: it looks at each match, and a process that ends meanwhile is an error to it.
         with contextlib.suppress(OSError):
-            words = entry.read_text(errors="replace").rpartition(")")[2].split()
+            words = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
             if int(words[2]) == group and words[0] not in "ZX":
                 return True
     return False
