@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# What the two hooks share; sourced by them, never run. Shell builtins, and per hook one `sleep`, one `ln` and one `rm`.
+# What the two hooks share; sourced by them, never run. Shell builtins, and per hook one `sleep` and one `mv`.
 #
 # No file is touched by the hook's own process: a child does the work, and a hung directory hangs only that child.
 # The environment is a stranger's: of it only what is written out in the hooks is read, checked character by character.
@@ -9,7 +9,7 @@ LC_ALL=C
 export PATH LC_ALL
 umask 027
 # A bash in sh's place takes functions from the environment, and every shell takes variables.
-unset -f kill wait read printf sleep ln rm mkdir chmod chgrp chown logger setsid setpriv env
+unset -f kill wait read printf sleep mv rm mkdir chmod chgrp chown logger setsid setpriv env
 config=${1:-/etc/slurm-trace/hooks.conf}
 hook=${0##*/} dropped='' text=''
 case ${SLURM_JOB_ID-} in
@@ -65,6 +65,7 @@ prepare() {
     if [ -L "$leases" ] || [ ! -O "$leases" ]; then trouble "refused: $leases is a link or has another owner"; fi
 }
 
+# shellcheck disable=SC2034 # the sampler's are for sampler.sh
 read_config() {
     directory=/run/slurm-trace sampler_start=no sampler_user=slurm-trace
     sampler_command='/usr/libexec/slurm-trace/slurm-trace-node run --until-idle --syslog'
@@ -124,76 +125,21 @@ uptime=$uptime
 # publish SUFFIX [OTHER]: the text as a file that nobody else has, complete from the first moment. Where OTHER is given,
 # the file begins a pair, and none of that ending may have its name either.
 publish() {
-    last=$((moment + 40)) published=''
+    last=$((moment + 40))
     while [ "$moment" -lt "$last" ]; do
-        claim=$leases/.$job.$moment.$$.tmp
+        # Who makes the claim owns the moment until the rename, which ends the claim as it makes the file: what is looked
+        # for in between stays true. Not `mv -n`: in busybox and old coreutils that one looks, and then renames.
+        claim=$leases/.$job.$moment.tmp
         final=$leases/$job.$moment.$1
-        if [ ! -e "$claim" ] && [ ! -L "$claim" ] && [ ! -e "$final" ] && [ ! -L "$final" ] &&
-            { [ -z "${2-}" ] || [ ! -e "$leases/$job.$moment.$2" ]; }; then
-            # A link, not `mv -n`: that one looks and then renames in busybox and old coreutils, over another's file.
-            printf '%s' "$text" >"$claim" && ln -n -- "$claim" "$final" && published=yes
+        if [ ! -e "$claim" ] && [ ! -L "$claim" ] && printf '' >"$claim"; then
+            if [ ! -e "$final" ] && [ ! -L "$final" ] && { [ -z "${2-}" ] || [ ! -e "$leases/$job.$moment.$2" ]; }; then
+                printf '%s' "$text" >|"$claim" && mv -f -- "$claim" "$final" && return 0
+                last=0
+            fi
             rm -f -- "$claim"
-            [ -z "$published" ] || return 0
-            # Another node's hook on this machine may have been faster by less than the clock shows.
-            [ -e "$final" ] || trouble "cannot write $final: no space, read-only, or no permission"
         fi
         moment=$((moment + 1))
     done
-    trouble "cannot write $final: the names are taken"
-}
-
-# Leases that the sampler has sealed, and, where none takes them, closed ones over a limit: /run is memory.
-sweep() {
-    set --
-    for done in "$directory"/sampler/*.done; do
-        stem=${done##*/}
-        stem=${stem%.done}
-        case $stem in *[!0-9.]*) continue ;; esac
-        set -- "$@" "$leases/$stem.lease" "$leases/$stem.end" "$done"
-        [ $# -lt 300 ] || break
-    done
-    [ $# -eq 0 ] || rm -f -- "$@"
-    set -- "$leases"/*.end
-    kept=$#
-    [ "$kept" -gt 4000 ] || return 0
-    set --
-    for end in "$leases"/*.end; do
-        set -- "$@" "${end%.end}.lease" "$end"
-        [ $# -lt 300 ] || break
-    done
-    rm -f -- "$@"
-    say "no sampler took $kept closed leases; removed some"
-}
-
-# The sampler's own file says `PID START`: process id, and field 22 of its /proc/PID/stat, for ids are used again.
-sampler_runs() {
-    [ -f "$directory/sampler/pid" ] && read -r pid born _ <"$directory/sampler/pid" || return 1
-    case $pid in '' | *[!0-9]*) return 1 ;; esac
-    read -r stat <"/proc/$pid/stat" || return 1
-    # shellcheck disable=SC2086
-    set -- ${stat##*) }
-    [ "${20}" = "$born" ]
-}
-
-# Only where hooks.conf says so. The sampler must outlive this script, which slurmd ends by killing its process group.
-start_sampler() {
-    case $sampler_start in systemd | setsid) ;; *) return 0 ;; esac
-    sampler_runs && return 0
-    set -f
-    # shellcheck disable=SC2086 # a command and its arguments
-    set -- $sampler_command
-    if [ "$sampler_start" = systemd ]; then
-        systemd-run --no-block --collect --quiet --unit=slurm-trace-sampler --uid="$sampler_user" \
-            -p Nice=19 -p MemoryMax=128M -p OOMScoreAdjust=-500 -p KillMode=mixed -p TimeoutStopSec=15 \
-            -p NoNewPrivileges=yes -p ProtectSystem=full -p ProtectHome=yes -p PrivateNetwork=yes "$@" ||
-            say "systemd-run did not start the sampler"
-        return 0
-    fi
-    if [ "$sampler_user" != root ]; then
-        set -- setpriv --reuid="$sampler_user" --regid="$sampler_user" --init-groups --no-new-privs -- "$@"
-    fi
-    # Ends when the last holder of its output has closed it, that is after setsid() and the exec's redirections.
-    # shellcheck disable=SC2016 # for the inner shell
-    _=$(setsid sh -c 'env -i PATH="$PATH" "$@" </dev/null >/dev/null 2>&1 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- &' \
-        sh "$@") || say "setsid did not start the sampler"
+    if [ -e "$claim" ] || [ -e "$final" ]; then trouble "cannot write $final: the names are taken"; fi
+    trouble "cannot write $final: no space, read-only, or no permission"
 }

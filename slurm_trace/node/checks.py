@@ -20,7 +20,7 @@ from pathlib import Path
 from slurm_trace.errors import TraceError
 from slurm_trace.node.devices.base import DeviceInfo, DeviceSource
 from slurm_trace.node.gres import read_order
-from slurm_trace.node.install import LIBEXEC
+from slurm_trace.node.install import HOOK_FILES, LIBEXEC
 from slurm_trace.node.lease import read_leases
 from slurm_trace.node.presence import running
 
@@ -82,7 +82,7 @@ def run_checks(place: Place) -> Iterator[Check]:
 
 
 def _hooks(place: Place) -> Iterator[Check]:
-    for name in ("prolog", "epilog", "common.sh"):
+    for name in HOOK_FILES:
         path = place.hooks / name
         if not path.is_file():
             yield Check("hooks", "fail", f"{path} is missing: slurm-trace hooks install")

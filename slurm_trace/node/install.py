@@ -29,9 +29,10 @@ class Piece:
     yours: bool = False
 
 
-# common.sh comes before the hooks that read it.
+# What the hooks read comes before them.
 PIECES = (
     Piece("common.sh", f"{LIBEXEC}/common.sh"),
+    Piece("sampler.sh", f"{LIBEXEC}/sampler.sh"),
     Piece("prolog", f"{LIBEXEC}/prolog", 0o755),
     Piece("epilog", f"{LIBEXEC}/epilog", 0o755),
     Piece("conf/hooks.conf", "/etc/slurm-trace/hooks.conf", yours=True),
@@ -45,6 +46,8 @@ DROP_INS = (
     Piece("dropin/epilog", "/etc/slurm/epilog.d/50-slurm-trace", 0o755),
 )
 SAMPLER = f"{LIBEXEC}/slurm-trace-node"
+HOOK_FILES = tuple(Path(piece.target).name for piece in PIECES if piece.target.startswith(LIBEXEC))
+"""The hooks and what they read, without which they do nothing."""
 
 
 @dataclass(frozen=True)

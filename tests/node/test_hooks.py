@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_trace.node.install import HOOK_FILES
 from support.hooks import HOOKS, JOB, SHELLS, HookBox
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "hooks"
@@ -189,18 +190,26 @@ def test_epilog_removes_what_is_sealed(box: HookBox) -> None:
     box.prolog()
     box.epilog()
     box.prolog({**JOB, "SLURM_JOB_ID": "4712"})
+    marks = box.directory / "sampler"
     ((sealed, _),) = box.scan().ended
-    (box.directory / "sampler" / f"{sealed.stem}.done").touch()
-    (box.directory / "sampler" / "...done").touch()
-    (box.directory / "sampler" / "x;y.done").touch()
+    others = [f"{number}.7" for number in range(1, 7)]
+    for stem in (*others, sealed.stem):
+        (marks / f"{stem}.done").touch()
+        (box.leases / f"{stem}.lease").touch()
+    for name in ("...done", "x;y.done"):
+        (marks / name).touch()
     box.epilog({**JOB, "SLURM_JOB_ID": "4712"})
-    assert {name.partition(".")[0] for name in box.names()} == {"4712"}
-    assert not (box.directory / "sampler" / f"{sealed.stem}.done").exists()
+    assert len(box.names()) == 10, "rm is a process: not before eight lie there"
+    (marks / "8.7.done").touch()
+    box.prolog({**JOB, "SLURM_JOB_ID": "4713"})
+    box.epilog({**JOB, "SLURM_JOB_ID": "4713"})
+    assert {name.partition(".")[0] for name in box.names()} == {"4712", "4713"}
+    assert sorted(path.name for path in marks.glob("*.done")) == ["...done", "x;y.done"]
 
 
 def test_scripts_are_clean_for_shellcheck() -> None:
     assert shutil.which("shellcheck"), "shellcheck is not installed"
-    scripts = [str(HOOKS / name) for name in ("prolog", "epilog", "common.sh")]
+    scripts = [str(HOOKS / name) for name in HOOK_FILES]
     checked = subprocess.run(
         ["shellcheck", "-x", *scripts], capture_output=True, text=True, check=False, cwd=HOOKS
     )
@@ -210,4 +219,5 @@ def test_scripts_are_clean_for_shellcheck() -> None:
 def test_scripts_are_executable_as_installed() -> None:
     for name in ("prolog", "epilog"):
         assert (HOOKS / name).stat().st_mode & 0o111 == 0o111
-    assert not (HOOKS / "common.sh").stat().st_mode & 0o111
+    for name in ("common.sh", "sampler.sh"):
+        assert not (HOOKS / name).stat().st_mode & 0o111

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
+from slurm_trace.node.install import HOOK_FILES
 from slurm_trace.node.lease import LeaseScan, read_leases
 from support.cluster_conf import (
     FIRST_MINOR,
@@ -48,7 +49,6 @@ from support.slurmdbd import PROGRAMS
 USERS = {"alice": 7001, "bob": 7002}
 ACCOUNTS = ("ml", "phys")
 UNDER_WAY = {"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED", "STOPPED"}
-HOOK_FILES = ("common.sh", "prolog", "epilog")
 
 
 def why_not() -> str | None:
