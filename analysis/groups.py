@@ -6,6 +6,7 @@ A group that contains another and is ruled out rules that one out too, so most a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, overload
@@ -102,6 +103,17 @@ class Grouping:
     def everything_ruled_out(self) -> bool:
         """All runs together are, and so is every group of them. Without a run there is nothing to rule out."""
         return [VERDICTS[code] for code in self.whole.verdicts.tolist()] == [RULED_OUT]
+
+    def among(self, chosen: Bools) -> Grouping:
+        """The same question to groups of some of these runs; what holds for all of them stays as it is.
+
+        Args:
+            chosen: One entry a run of `rows`. Only groups of which it has every run come out as among all.
+        """
+        some = copy(self)
+        some.__dict__.pop("whole", None)
+        some.rows, some.person = self.rows[chosen], self.person[chosen]
+        return some
 
     def groups(self, by: By) -> Groups:
         """All groups of one kind. All runs together come first: if they are ruled out, so is every group."""

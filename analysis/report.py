@@ -5,12 +5,14 @@ Everything that came out of a record is untrusted: it is escaped, and what does 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
 from slurm_trace.analysis.picture import Histogram, Lane, svg
+from slurm_trace.analysis.rules.rule import Rule
 
 Json = Mapping[str, Any]
 
@@ -26,6 +28,8 @@ GROUP_WORDS = {
     "user": "By user",
 }
 MOST_GROUPS = 50
+BESIDE = ("WARN", "ATTRIBUTE")
+"""Routes that stand beside a verdict; a note is for `explain` alone."""
 
 ASSUMPTION_WORDS = {
     "records_complete": "every run is in the records",
@@ -55,7 +59,7 @@ table.narrow{width:auto}caption{text-align:left;color:var(--soft);padding:.25rem
 th,td{text-align:left;padding:.3rem .7rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:top}
 thead th{border-bottom:2px solid var(--line);white-space:nowrap}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-td.wrap{overflow-wrap:anywhere;min-width:6rem}sup{line-height:0}
+a{color:inherit}td.wrap{overflow-wrap:anywhere;min-width:6rem}sup{line-height:0}
 code{font:.85em ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 .v{white-space:nowrap;font-weight:600}.v.NOT_RULED_OUT{color:var(--over)}.v.INSUFFICIENT{color:var(--none)}
 .v.RULED_OUT{color:var(--under)}dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:.5rem 0}
@@ -67,12 +71,16 @@ svg .over{fill:var(--over)}svg circle{fill-opacity:.65}svg .threshold{stroke:var
 svg .threshold.asked{stroke:var(--over);stroke-width:2;stroke-dasharray:none}svg .name.asked{font-weight:700}
 svg .name{paint-order:stroke;stroke:var(--paper);stroke-width:5px}
 @media print{body{padding:0;max-width:none;font-size:11px}h2{break-after:avoid}tr,figure{break-inside:avoid}
-thead{display:table-header-group}a{color:inherit}}
+thead{display:table-header-group}}
 """
 
 
 def render(
-    rank: Json, groups: Sequence[Json], thresholds: Iterable[tuple[str, int]], bounds: Histogram
+    rank: Json,
+    groups: Sequence[Json],
+    thresholds: Iterable[tuple[str, int]],
+    bounds: Histogram,
+    rules: Iterable[Rule],
 ) -> str:
     """The page.
 
@@ -81,6 +89,7 @@ def render(
         groups: `slurm-trace/groups/1`, one for each kind of group, top down.
         thresholds: Id and operations of the thresholds to draw.
         bounds: All ranked runs, by bound.
+        rules: The rules that the `routes` of runs and groups name.
     """
     threshold_flop = rank["threshold"]["flop"]
     body = [
@@ -92,6 +101,7 @@ def render(
         *(part for report in groups for part in _groups(report)),
         *_jobs(rank),
         *_runaways(rank),
+        *_beside(rank, groups, rules),
         *_reading(rank),
     ]
     return (
@@ -234,13 +244,13 @@ def _groups(report: Json) -> list[str]:
         return []
     head = (
         ("group", ""), ("runs", "n"), ("users", "n"), ("GPU hours", "n"), ("bound", "n"), ("bound / T", "n"),
-        ("own contribution", ""), ("strict", ""), ("fewest runs to T", "n"), ("fewest users", "n"),
+        ("own contribution", ""), ("strict", ""), ("look at", ""), ("fewest runs to T", "n"), ("fewest users", "n"),
     )  # fmt: skip
     rows = [
         (
             text(g["key"]), f"{g['jobs']:,}", _count(g.get("users")), _gpu_hours(g), flop(g["bound_flop"]),
-            _ratio(g["ratio"]), _verdict(g["verdict"]), _verdict(g.get("verdict_strict")), _count(g["fewest_jobs"]),
-            _count(g["fewest_users"]),
+            _ratio(g["ratio"]), _verdict(g["verdict"]), _verdict(g.get("verdict_strict")), _rules_of(g),
+            _count(g["fewest_jobs"]), _count(g["fewest_users"]),
         )
         for g in lines[:MOST_GROUPS]
     ]  # fmt: skip
@@ -284,18 +294,53 @@ def _run_table(jobs: Sequence[Json]) -> str:
     head = (
         ("#", "n"), ("job", ""), ("name", ""), ("user", ""), ("account", ""), ("state", ""), ("start", ""),
         ("nodes", "n"), ("GPUs", ""), ("held", "n"), ("bound", "n"), ("bound / T", "n"), ("own contribution", ""),
-        ("strict", ""),
+        ("strict", ""), ("look at", ""),
     )  # fmt: skip
     rows = [
         (
             text(j["rank"]), text(f"{j['cluster']}:{j['job_id']}"), text(j.get("name")), text(j["user"]),
             text(j["account"]), text(j["state"]), text(None if j["start"] is None else _moment(j["start"])),
             _count(j["nodes"]), _gpus(j), _duration(j["held_s"]), flop(j["bound_flop"]), _ratio(j["ratio"]),
-            _verdict(j["verdict"]), _verdict(j["verdict_strict"]),
+            _verdict(j["verdict"]), _verdict(j["verdict_strict"]), _rules_of(j),
         )
         for j in jobs
     ]  # fmt: skip
     return _table(head, rows)
+
+
+def _rules_beside(entry: Json) -> list[str]:
+    return [route["rule"] for route in entry.get("routes", ()) if route["route"] in BESIDE]
+
+
+def _rules_of(entry: Json) -> str:
+    """The rules that speak of a run or a group beside its verdict, each a link to what it says."""
+    names = map(text, _rules_beside(entry))
+    return ", ".join(f'<a href="#rule-{name}">{name}</a>' for name in names) or "-"
+
+
+def _beside(rank: Json, groups: Sequence[Json], rules: Iterable[Rule]) -> list[str]:
+    listed = [*rank["jobs"], *(rank.get("runaway_jobs") or ())]
+    of_runs, of_groups = (
+        Counter(name for entry in entries for name in _rules_beside(entry))
+        for entries in (listed, [g for report in groups for g in report["groups"][:MOST_GROUPS]])
+    )
+    rows = [
+        (
+            f'<code id="rule-{text(rule.id)}">{text(rule.id)}</code>',
+            "a warning" if rule.group is None else f"look at it with its {text(rule.group)}",
+            text(rule.reason), f"{of_runs[rule.id]:,}", f"{of_groups[rule.id]:,}",
+        )
+        for rule in rules
+        if rule.id in of_runs or rule.id in of_groups
+    ]  # fmt: skip
+    if not rows:
+        return []
+    return [
+        "<h2>What to look at beside the verdicts</h2>",
+        '<p class="soft">Rules that changed no verdict, in the runs and groups listed. '
+        "<code>slurm-trace rules show RULE</code> prints one of them with its condition.</p>",
+        _table((("rule", ""), ("route", ""), ("reason", ""), ("runs", "n"), ("groups", "n")), rows),
+    ]
 
 
 def _reading(rank: Json) -> list[str]:

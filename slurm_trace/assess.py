@@ -17,7 +17,7 @@ from slurm_trace.analysis.capacity import Inventory
 from slurm_trace.analysis.completeness import Coverage, completeness, covered
 from slurm_trace.analysis.control import Compared, compare
 from slurm_trace.analysis.energy import energy
-from slurm_trace.analysis.envelope import Bools, Envelope, envelope
+from slurm_trace.analysis.envelope import Bools, Envelope, Ints, envelope
 from slurm_trace.analysis.groups import NO_TERMS, Group, Grouping, Groups, Terms
 from slurm_trace.analysis.job_ids import JobIds, job_ids
 from slurm_trace.analysis.ladder import Rung, Telemetry
@@ -159,9 +159,12 @@ class Assessment:
         self, top: int | None = None, *, runaway: bool = False, decisions: Decisions | None = None
     ) -> Iterator[dict[str, Any]]:
         """The ranked runs (or, apart, the records that were never closed)."""
+        return self.rows(self.order(top, runaway=runaway), decisions)
+
+    def order(self, top: int | None = None, *, runaway: bool = False) -> Ints:
+        """Positions of these runs, the ones that can't be ruled out first."""
         chosen = self.members & self.envelope.release.runaway if runaway else self.ranking_members
-        order = ranked(self.envelope, chosen, self.question)
-        return self.rows(order if top is None else order[:top], decisions)
+        return ranked(self.envelope, chosen, self.question)[:top]
 
     def rows(self, order: Any, decisions: Decisions | None = None) -> Iterator[dict[str, Any]]:
         """Runs at these positions as entries of a report, with their routes if what the rules say is given."""
@@ -187,7 +190,7 @@ class Assessment:
             columns |= observe_samples(self.envelope, self.summaries, self.rates)
         verdict = verdicts(self.envelope, self.question)
         near = None if positions is None else np.array(positions, dtype=np.int64)
-        return columns | observe_membership(self.envelope, self.members, verdict, self._grouping, near)
+        return columns | observe_membership(self.grouping(), verdict, near)
 
     def decisions(self, positions: Sequence[int] | None = None) -> Decisions:
         """What the current rules say of runs, beside the verdict too (with `request.routes`)."""
@@ -253,10 +256,9 @@ class Assessment:
 
     def grouping(self) -> Grouping:
         """The same question for groups of every kind in `request.kinds`, and of those that need no further columns."""
-        return self._grouping(self.members)
-
-    def _grouping(self, members: Bools) -> Grouping:
-        return Grouping(self.envelope, members, self.question, self.records, self.inventory, self.terms)
+        return Grouping(
+            self.envelope, self.members, self.question, self.records, self.inventory, self.terms
+        )
 
     def groups(self, by: By) -> Groups:
         """The same question for groups of one kind."""

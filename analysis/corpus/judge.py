@@ -251,7 +251,7 @@ class _Asked:
         complete = {name: one.status for name, one in self._records.complete.items()}
         plain, strict = (verdicts(bounds, question, strict=s, rules=self._rules) for s in (False, True))
         columns = observe_runs(bounds, question, complete)
-        columns |= observe_membership(bounds, bounds.started, plain, lambda _: self._grouping)
+        columns |= observe_membership(self._grouping, plain)
         decisions = evaluate(self._rules, columns)
         for i, row in enumerate(self._rows):
             verdict, *beside = decisions.routes(i)

@@ -9,6 +9,7 @@ import click
 
 from slurm_trace.analysis.names import moment
 from slurm_trace.cli import output
+from slurm_trace.cli.footnotes import COLUMN, Footnotes
 from slurm_trace.cli.spans import span
 from slurm_trace.cli.tables import STRICTLY, TOP, flop, hours, or_dash, ratio, summary, tally_line
 
@@ -79,8 +80,9 @@ def _print_kind(found: Assessment, by: str, groups: Groups, top: int) -> None:
         *(["worst window from"] if windows else []),
         *("runs", "users", "GPU hours", "bound FLOP", "of T", "verdict", "strict"),
         *(["with base", "verdict with base"] if base else []),
-        *("fewest runs", "fewest users"),
+        *("fewest runs", "fewest users", COLUMN),
     ]
+    notes = Footnotes()
     output.print_table(
         columns,
         [
@@ -98,8 +100,9 @@ def _print_kind(found: Assessment, by: str, groups: Groups, top: int) -> None:
                 *([ratio(g.ratio_with_base), g.verdict_with_base or "-"] if base else []),
                 or_dash(g.fewest_jobs),
                 or_dash(g.fewest_users),
+                notes.mark(routes),
             )
-            for g in shown
+            for g, routes in zip(shown, found.group_routes(shown), strict=True)
         ],
         title=f"by {by}" if by != "all" else None,
         right=(
@@ -116,6 +119,8 @@ def _print_kind(found: Assessment, by: str, groups: Groups, top: int) -> None:
     )
     if len(groups) > top:
         click.echo(f"  and {len(groups) - top} more groups, further down in the same order (--top)")
+    for line in notes.lines():
+        click.echo(line)
     _print_fewest(shown)
     since, until = map(moment, found.records.period)
     cleared = f"ruled out all the same by what the hardware of the inventory can do from {since} to {until}"

@@ -116,7 +116,7 @@ def rank(
     context: click.Context, /, output_format: str, top: int | None, check: bool, save: bool, **options: Any
 ) -> None:
     """Rank jobs by their compute bound against a threshold."""
-    found = assessment(context, options, routes=output_format != "table")
+    found = assessment(context, options, routes=True)
     if output_format == "json":
         decisions = found.decisions()
         head = found.head("slurm-trace/rank/1") | {

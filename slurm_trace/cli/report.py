@@ -32,12 +32,17 @@ GROUPS: tuple[By, ...] = ("all", "cluster", "account", "user")
 @click.pass_context
 def report(context: click.Context, /, path: str, top: int, **options: Any) -> None:
     """Write the audit report as one HTML file."""
-    write_html(assessment(context, options), Path(path), top)
+    write_html(assessment(context, options, routes=True), Path(path), top)
     click.echo(f"wrote {path}", err=True)
 
 
 def write_html(found: Assessment, path: Path, top: int = TOP) -> None:
     """Write the report of an assessment; a file that is there is replaced whole or left as it is.
+
+    Args:
+        found: The assessment, with its routes (see `Request`).
+        path: Where to write.
+        top: Runs to list.
 
     Raises:
         UsageProblem: There is something that is no file.
@@ -45,20 +50,23 @@ def write_html(found: Assessment, path: Path, top: int = TOP) -> None:
     """
     from slurm_trace.analysis.picture import histogram
     from slurm_trace.analysis.report import render
+    from slurm_trace.analysis.rules.ruleset import RuleSet
     from slurm_trace.analysis.thresholds import Thresholds
 
+    listed, apart = found.order(top), found.order(top, runaway=True)
+    decisions = found.decisions([*listed.tolist(), *apart.tolist()])
     rank = found.head("slurm-trace/rank/1") | {
         "verdicts": found.tally(),
         "verdicts_strict": found.tally(strict=True),
-        "runaway_jobs": list(found.jobs(top, runaway=True)),
-        "jobs": list(found.jobs(top)),
+        "runaway_jobs": list(found.rows(apart, decisions)),
+        "jobs": list(found.rows(listed, decisions)),
     }
     grouping, head = found.grouping(), found.head("slurm-trace/groups/1") | group_command.head(found)
     groups = [head | {"groups": list(group_command.entries(found, grouping.groups(by)))} for by in GROUPS]
     bounds = found.envelope.magnitude()[found.ranking_members].tolist()
     overlay = found.request.overlay
     marks = [(t.id, t.flop) for t in Thresholds.load(Path(overlay) if overlay else None)]
-    page = render(rank, groups, marks, histogram(bounds, found.threshold.flop))
+    page = render(rank, groups, marks, histogram(bounds, found.threshold.flop), RuleSet.load().rules)
     path = output.whole_file(path, "--html")
     draft = path.with_name(path.name + ".part")
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ import click
 
 from slurm_trace.analysis.names import moment
 from slurm_trace.cli import output
+from slurm_trace.cli.footnotes import COLUMN, Footnotes
 
 if TYPE_CHECKING:
     from slurm_trace.analysis.rules.rule import Rule
@@ -20,10 +21,10 @@ STRICTLY = "granting nothing unproven but records_unaltered and units_left_out"
 
 TOP = 20
 RANK_COLUMNS = (
-    "#", "job", "user", "account", "state", "nodes", "GPUs", "held", "bound FLOP", "of T", "verdict", "strict",
+    "#", "job", "user", "account", "state", "nodes", "GPUs", "held", "bound FLOP", "of T", "verdict", "strict", COLUMN,
 )  # fmt: skip
 RANK_FIGURES = ("#", "nodes", "held", "bound FLOP", "of T")
-RANK_SPARE = ("nodes", "account", "state", "user", "strict", "#")
+RANK_SPARE = ("nodes", "account", "state", "user", "#", "GPUs", "strict")
 
 ALWAYS_GRANTED = frozenset({"records_unaltered", "units_left_out"})
 """What the strict verdict rests on too: nothing in accounting could prove it."""
@@ -33,21 +34,23 @@ def print_ranking(found: Assessment, top: int) -> None:
     """The first lines say what was asked and what came out, then the top of the list."""
     for line in summary(found):
         click.echo(line)
+    listed, apart = found.order(top), found.order(TOP, runaway=True)
+    decisions, notes = found.decisions([*listed.tolist(), *apart.tolist()]), Footnotes()
+    _print_runs(found.rows(listed, decisions), notes)
+    if len(apart):
+        click.echo("Records that were never closed (not ranked; they count in every group):")
+        _print_runs(found.rows(apart, decisions), notes)
+    for line in notes.lines():
+        click.echo(line)
+
+
+def _print_runs(jobs: Iterable[Mapping[str, Any]], notes: Footnotes) -> None:
     output.print_table(
         RANK_COLUMNS,
-        (_job_cells(job) for job in found.jobs(top)),
+        [(*_job_cells(job), notes.mark(job["routes"])) for job in jobs],
         right=RANK_FIGURES,
         spare=RANK_SPARE,
     )
-    runaway = list(found.jobs(TOP, runaway=True))
-    if runaway:
-        click.echo("Records that were never closed (not ranked; they count in every group):")
-        output.print_table(
-            RANK_COLUMNS,
-            (_job_cells(job) for job in runaway),
-            right=RANK_FIGURES,
-            spare=RANK_SPARE,
-        )
 
 
 def summary(found: Assessment) -> list[str]:

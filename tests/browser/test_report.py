@@ -11,7 +11,7 @@ import pytest
 
 from slurm_trace.analysis.picture import histogram
 from slurm_trace.analysis.report import render
-from support.reports import HOSTILE, THRESHOLDS, T, grouped, ranking
+from support.reports import HOSTILE, RULES, THRESHOLDS, T, grouped, ranking
 
 pytestmark = pytest.mark.browser
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.browser
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
     bounds = histogram([10.0 ** (12 + i % 12) * (1 + i % 7) for i in range(5000)], T)
-    path.write_text(render(ranking(), grouped(), THRESHOLDS, bounds), encoding="utf-8")
+    path.write_text(render(ranking(), grouped(), THRESHOLDS, bounds, RULES), encoding="utf-8")
     return path
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from slurm_trace.analysis.rules.ruleset import RuleSet
+
 HOSTILE = (
     "<script>document.title='taken'</script>",
     '"><img src=x onerror="document.title=\'taken\'">',
@@ -13,6 +15,12 @@ HOSTILE = (
 )
 T = 10**23
 LIMIT = int(T / 1.05)
+BESIDE = (
+    {"route": "ATTRIBUTE", "group": "user", "rule": "with-its-user"},
+    {"route": "WARN", "group": None, "rule": "large-part-of-threshold"},
+    {"route": None, "group": None, "rule": "looks-busy"},
+)
+"""Routes that every run has beside its verdict; the last is a note."""
 
 
 def verdict_on(bound: int | None) -> str:
@@ -31,6 +39,7 @@ def job(rank: int, bound: int | None, name: str) -> dict[str, Any]:
         "ratio": None if bound is None else bound / T, "rung": "allocation", "verdict": verdict_on(bound),
         "verdict_strict": "INSUFFICIENT", "assumptions": [{"id": "labels_true", "status": "assumed"}],
         "coverage": None, "flags": [], "reasons": [],
+        "routes": [{"route": verdict_on(bound), "group": None, "rule": "bound-below-limit"}, *BESIDE],
     }  # fmt: skip
 
 
@@ -68,6 +77,7 @@ def group(by: str, key: str, bound: int | None, fewest: int | None) -> dict[str,
         "bound_flop": bound, "capacity_flop": None, "ratio": None if bound is None else bound / T,
         "verdict": verdict_on(bound), "verdict_strict": "INSUFFICIENT", "fewest_jobs": fewest,
         "fewest_users": None if fewest is None else 1, "records_complete": "assumed", "reasons": (HOSTILE[0],),
+        "routes": [{"route": "WARN", "group": None, "rule": "few-runs-reach-threshold"}],
     }  # fmt: skip
 
 
@@ -84,4 +94,5 @@ def grouped() -> list[dict[str, Any]]:
     return [head("slurm-trace/groups/1") | {"groups": groups} for groups in kinds.values()]
 
 
+RULES = RuleSet.load().rules
 THRESHOLDS = (("eu-gpai", 10**23), ("eu-systemic", 10**25), ("ca-sb53", 10**26), ("ny-raise", 10**26))

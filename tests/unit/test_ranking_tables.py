@@ -5,14 +5,16 @@ import io
 import json
 import os
 
+import click
 import pytest
 from click.testing import CliRunner
 from sqlalchemy import select
 
 from slurm_trace.analysis.names import moment
+from slurm_trace.cli.footnotes import Footnotes
 from slurm_trace.cli.main import app
 from slurm_trace.cli.output import print_table
-from slurm_trace.cli.tables import hours
+from slurm_trace.cli.tables import _print_runs, hours
 from slurm_trace.errors import CheckFailed, UsageProblem
 from slurm_trace.store.engine import open_store
 from slurm_trace.store.models import verdict
@@ -194,3 +196,47 @@ def test_rules_are_those_of_the_default_reading(call):
 def test_why_a_group_cannot_be_told_is_printed(call):
     lines = call("groups", "--by", "user").stdout.splitlines()
     assert any(line.startswith("  not enough to tell") and "no bound" in line for line in lines)
+
+
+def test_a_footnote_names_the_rule_behind_each_warning(call):
+    lines = call("rank").stdout.splitlines()
+    (open_run,) = [line for line in lines if "INSUFFICIENT   INSUFFICIENT" in line]
+    letter = open_run.split()[-1]
+    (note,) = [line for line in lines if line.startswith(f"  {letter}: ")]
+    assert note.startswith(f"  {letter}: WARN: ")
+    assert "(rule unbounded-for-long)" in note
+    job = next(j for j in json.loads(call("rank", "--json").stdout)["jobs"] if j["job_id"] == "30")
+    assert "unbounded-for-long" in {route["rule"] for route in job["routes"]}
+
+
+def test_a_group_table_has_footnotes_and_the_verdict_is_none(call):
+    lines = call("groups", "--by", "user").stdout.splitlines()
+    assert any("(rule few-runs-reach-threshold)" in line for line in lines)
+    assert not any("rule no-bound" in line for line in lines)
+
+
+def test_marks_are_letters_in_the_order_of_the_rules_met():
+    notes = Footnotes()
+    warns = [{"route": "WARN", "group": None, "rule": f"r{n}"} for n in range(28)]
+    other = [{"route": "RULED_OUT", "rule": "v"}, {"route": None, "rule": "note"}]
+    assert notes.mark(other) == ""
+    assert notes.mark([*other, warns[0], warns[1]]) == "a b"
+    assert notes.mark([warns[1], warns[2]]) == "b c"
+    assert notes.mark(warns).split()[-3:] == ["z", "aa", "ab"]
+
+
+def test_the_ranking_keeps_its_verdicts_and_marks_in_100_columns(call, monkeypatch, capsys):
+    entry = json.loads(call("rank", "--json").stdout)["jobs"][0] | {
+        "job_id": "1021998",
+        "cluster": "meridian",
+    }
+    entry |= {"verdict": "NOT_RULED_OUT", "verdict_strict": "NOT_RULED_OUT", "held_s": 25_747_123}
+    routes = [{"route": "WARN", "group": None, "rule": name} for name in ("runaway", "count-unknown")]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "100")
+    notes = Footnotes()
+    _print_runs([entry | {"routes": routes}], notes)
+    shown = [click.unstyle(line) for line in capsys.readouterr().out.splitlines()]
+    assert max(map(len, shown[:-1])) <= 100
+    assert shown[1].split()[-2:] == ["strict", "see"]
+    assert shown[3].split()[-4:] == ["NOT_RULED_OUT", "NOT_RULED_OUT", "a", "b"]

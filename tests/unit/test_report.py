@@ -9,7 +9,7 @@ import pytest
 
 from slurm_trace.analysis.picture import BINS_PER_DECADE, Histogram, Lane, histogram, svg
 from slurm_trace.analysis.report import flop, render, text
-from support.reports import HOSTILE, THRESHOLDS, T, grouped, ranking
+from support.reports import HOSTILE, RULES, THRESHOLDS, T, grouped, ranking
 
 
 class _Outline(HTMLParser):
@@ -41,7 +41,7 @@ class _Outline(HTMLParser):
 @pytest.fixture(scope="module")
 def page() -> str:
     bounds = histogram([12e22, 96e21, float("inf"), 5e22, 3e17, 0.0], T)
-    return render(ranking(), grouped(), THRESHOLDS, bounds)
+    return render(ranking(), grouped(), THRESHOLDS, bounds, RULES)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,8 @@ def test_it_brings_nothing_from_outside_and_runs_nothing(outline: _Outline) -> N
         assert tag not in {"script", "img", "link", "iframe", "object", "embed", "base", "form"}
         for name, value in attributes.items():
             assert not name.startswith("on")
-            assert name not in {"src", "href", "srcset", "action"}
+            assert name not in {"src", "srcset", "action"}
+            assert name != "href" or (value or "").startswith("#")
             assert name != "style"
             assert "url(" not in (value or "")
 
@@ -106,10 +107,33 @@ def test_long_lists_say_what_they_left_out(outline: _Outline) -> None:
     assert "1 runs without a bound, 1 with a bound of 0" in shown
 
 
+def test_warnings_and_attributions_lead_to_what_the_rule_says(outline: _Outline) -> None:
+    ids = [attributes["id"] for _, attributes in outline.tags if "id" in attributes]
+    links = [attributes["href"] or "" for tag, attributes in outline.tags if tag == "a"]
+    assert len(ids) == len(set(ids))
+    assert {link[1:] for link in links} <= set(ids)
+    # six runs, and of 80 users 50 are listed
+    assert links.count("#rule-with-its-user") == links.count("#rule-large-part-of-threshold") == 6
+    assert links.count("#rule-few-runs-reach-threshold") == 1 + 1 + 5 + 50
+    shown = "".join(outline.text)
+    section = shown[shown.index("What to look at beside the verdicts") : shown.index("How to read this")]
+    for piece in ("look at it with its user", "ruled out by itself, but the user that it belongs to is not"):
+        assert piece in section
+    assert "bound-below-limit" not in section
+    assert "looks-busy" not in shown
+
+
+def test_without_warnings_there_is_no_section_of_them() -> None:
+    plain = ranking() | {"runaway_jobs": []}
+    plain["jobs"] = [{**one, "routes": []} for one in plain["jobs"]]
+    page = render(plain, [], THRESHOLDS, Histogram({}), RULES)
+    assert "What to look at" not in page
+
+
 def test_an_empty_store_gives_a_page() -> None:
     nothing = {"NOT_RULED_OUT": 0, "INSUFFICIENT": 0, "RULED_OUT": 0}
     empty = ranking() | {"jobs": [], "runaway_jobs": [], "verdicts": nothing, "verdicts_strict": nothing}
-    page = render(empty, [g | {"groups": []} for g in grouped()], THRESHOLDS, Histogram({}))
+    page = render(empty, [g | {"groups": []} for g in grouped()], THRESHOLDS, Histogram({}), RULES)
     assert "No run held anything" in page
 
 
