@@ -18,6 +18,9 @@ from slurm_trace.analysis.rates import Rates
 ERROR_PCT = 5
 """How far power sensors are off at most (arxiv.org/abs/2312.02741: NVIDIA states 5 %); the alarm leaves that much."""
 
+SHARED = "gpu_shared"
+"""Flag of a run of which a GPU was another run's at the same time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Energy:
@@ -27,7 +30,8 @@ class Energy:
         energy_mj: Of all its GPUs together, from the first reading of a lease to its last.
         source: `counter` (the driver's), `samples` (of that counter) or `power` (integral); the weakest of its GPUs.
             Of counter and integral the larger counts.
-        scope: What it speaks of.
+        scope: What it speaks of: `gpu`, its own ones, or `shared_gpu`, where other runs held one of them at the same
+            time, so that theirs is in it.
         joule_per_flop: By operation of the bound: at least so much if the bound is not reached.
         most_mj: What its allocation explains: GPUs x held time x the largest board power of the card, with the
             error of the sensors. None: not known of the card, or of how many there were.
@@ -54,7 +58,7 @@ def energy(envelope: Envelope, i: int, rates: Rates) -> Energy | None:
     return Energy(
         energy_mj=int(drawn),
         source=str(envelope.runs["lease_energy_from"].iat[i]),
-        scope="gpu",
+        scope="shared_gpu" if SHARED in str(envelope.runs["flags"].iat[i]).split() else "gpu",
         joule_per_flop=int(drawn) / 1000 / gpu_flop if gpu_flop else None,
         most_mj=_most_mj(envelope, i, rates),
     )

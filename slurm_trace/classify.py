@@ -15,6 +15,7 @@ from slurm_trace.analysis.evidence.finding import Finding, find
 from slurm_trace.analysis.evidence.inputs import Device, Hour, Run, Series
 from slurm_trace.node.fields import COUNTER_NAMES
 from slurm_trace.store.engine import Store
+from slurm_trace.store.job_summary import SHARED
 from slurm_trace.store.purpose import DeviceRecord, PurposeRecords, load_purpose
 from slurm_trace.store.spool_figures import COUNTER
 
@@ -57,6 +58,7 @@ def run_of(records: PurposeRecords) -> Run:
         chain_length=chain_length(row.id, kin) if row.started else None,
         leases=0 if summary is None else summary.leases,
         devices_known=records.devices_known,
+        devices_shared=summary is not None and SHARED in summary.flags.split(),
         devices=tuple(map(_device, records.devices)),
     )
 

@@ -56,6 +56,8 @@ def _check_measured(run: Run, least_pct: int) -> None:
         raise NoReading("which devices its leases held is not known")
     if not run.devices:
         raise NoReading("its leases held no device")
+    if run.devices_shared:
+        raise NoReading("another run held one of its GPUs at the same time: what was read is of both")
     coverage = run.coverage
     if coverage is None or coverage * 100 < least_pct:
         share = 0 if coverage is None else math.floor(coverage * 100)

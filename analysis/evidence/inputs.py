@@ -78,6 +78,7 @@ class Run:
         devices: Those that its leases are known to have held; empty where that is not known.
         leases: How many leases it has.
         devices_known: Whether it is known which devices its leases held.
+        devices_shared: Whether a lease of another run held one of them at the same time.
     """
 
     gpu_count: int | None
@@ -85,6 +86,7 @@ class Run:
     chain_length: int | None
     leases: int = 0
     devices_known: bool = True
+    devices_shared: bool = False
     devices: tuple[Device, ...] = ()
 
     @property

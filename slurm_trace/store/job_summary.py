@@ -12,7 +12,7 @@ from slurm_trace.accounting.nodes import expand
 from slurm_trace.accounting.tres import Gres, parse_gres, parse_tres
 from slurm_trace.store.bulk import in_chunks, insert_rows
 from slurm_trace.store.leases import LOST, one_a_part
-from slurm_trace.store.models import disagreement, job_summary, lease_device, spool_file
+from slurm_trace.store.models import disagreement, job_summary, lease_device, lease_event, spool_file
 from slurm_trace.store.spool_check import ORPHAN
 from slurm_trace.store.spool_figures import COUNTER, POWER, SOURCES
 
@@ -23,6 +23,10 @@ taken to be this much later than that clock told."""
 
 LATE_S = 90
 """KillWait and UnkillableStepTimeout by Slurm's defaults: a node that closes its lease later had trouble."""
+
+SHARED = "gpu_shared"
+"""Another lease may have held a device of this run at the same time: what was read of it is of both. No doubt about
+the lease, so no `lease_` flag."""
 
 PROVES_END = frozenset({"end", ORPHAN, "boot"})
 """Closes after which nothing of the job is left: its epilog ran, or the node started anew."""
@@ -40,13 +44,17 @@ def summarise(connection: Connection, runs: Sequence[tuple[Any, list[Any]]]) -> 
     for chunk in in_chunks(run.id for run, _ in runs):
         connection.execute(delete(disagreement).where(disagreement.c.run_id.in_(chunk)))
         connection.execute(delete(job_summary).where(job_summary.c.run_id.in_(chunk)))
-    devices = _devices(connection, [lease.id for _, leases in runs for lease in leases])
+    lease_ids = [lease.id for _, leases in runs for lease in leases]
+    devices, shared = _devices(connection, lease_ids), _shared(connection, lease_ids)
     summaries, rows = [], []
     for run, leases in runs:
         if leases:
             found = _Leases(run, leases, devices)
             told = found.disagreements()
-            values = found.summary(sorted({kind for kind, *_ in told}))
+            flags = {f"lease_{kind}" for kind, *_ in told}
+            if not shared.isdisjoint(lease.id for lease in leases):
+                flags.add(SHARED)
+            values = found.summary(sorted(flags))
             summaries.append(tuple(values[name] for name in _SUMMARY))
             rows += [(run.id, *row) for row in told]
     insert_rows(connection, job_summary, _SUMMARY, summaries)
@@ -67,6 +75,16 @@ def _devices(connection: Connection, lease_ids: list[int]) -> dict[int, dict[str
             rows += connection.execute(select(lease_device).where(lease_device.c.spool_id.in_(ids)))
         for row in sorted(rows, key=lambda row: parts[row.spool_id]):
             found[parts[row.spool_id][0]].setdefault(row.uuid, []).append(row)
+    return found
+
+
+def _shared(connection: Connection, lease_ids: list[int]) -> set[int]:
+    """Leases of which a device may have been another lease's at the same time, as the sampler noted it."""
+    found: set[int] = set()
+    query = select(spool_file.c.lease_id).join(lease_event, lease_event.c.spool_id == spool_file.c.id)
+    for chunk in in_chunks(lease_ids):
+        here = query.where(lease_event.c.kind == "shared", spool_file.c.lease_id.in_(chunk))
+        found.update(connection.execute(here.distinct()).scalars())
     return found
 
 
@@ -121,7 +139,7 @@ class _Leases:
             "energy_mj": sum(amount for amount, _, _ in energies) if measured else None,
             "energy_from": max((s for s in sources if s), key=SOURCES.index) if measured else None,
             "energy_resets": sum(resets for _, _, resets in energies),
-            "flags": " ".join(f"lease_{kind}" for kind in flags),
+            "flags": " ".join(flags),
         }
 
     def _lag(self, lease: Any) -> int:

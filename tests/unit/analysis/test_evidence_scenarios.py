@@ -137,6 +137,9 @@ def test_measurements_of_little_of_the_time_are_no_reading():
     half = replace(measured, gpu_count=20)
     assert half.coverage == pytest.approx(0.4)
     assert found(half).readings["power_level"].value is None
+    shared = found(replace(measured, devices_shared=True)).readings
+    assert shared["power_level"].reason.startswith("another run held one of its GPUs at the same time")
+    assert shared["accelerators"].value is not None
     unknown = replace(measured, devices_known=False, devices=())
     assert found(unknown).readings["power_level"].reason == "which devices its leases held is not known"
 
