@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from slurm_trace.errors import InputProblem
+from slurm_trace.errors import InputProblem, unreadable
 
 Entry = Mapping[str, Any]
 Sections = dict[str, dict[str, Entry]]
@@ -50,7 +50,8 @@ def load(names: Iterable[str], sections: Iterable[str], overlay: Path | None) ->
         overlay: A site's own document (JSON or TOML).
 
     Raises:
-        InputProblem: The overlay can't be read or isn't a registry document.
+        InputProblem: The overlay is no registry document.
+        TraceError: It can't be read (see `unreadable`).
     """
     merged: Sections = {section: {} for section in sections}
     documents = [json.loads(_packaged("registry", name), parse_float=Decimal) for name in names]
@@ -89,19 +90,21 @@ def _read_overlay(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_OVERLAY_BYTES + 1)
-        if len(data) > MAX_OVERLAY_BYTES:
-            raise InputProblem(
-                f"{path}: longer than {MAX_OVERLAY_BYTES >> 20} MiB, so no overlay; name a JSON or TOML file"
-            )
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error, "name a JSON or TOML file with --rates-overlay") from error
+    if len(data) > MAX_OVERLAY_BYTES:
+        raise InputProblem(
+            f"{path}: longer than {MAX_OVERLAY_BYTES >> 20} MiB, so no overlay; name a JSON or TOML file"
+        )
+    try:
         text = data.decode()
         document: Any
         if path.suffix.lower() == ".toml":
             document = _dates_as_text(tomllib.loads(text, parse_float=Decimal))
         else:
             document = json.loads(text, parse_float=Decimal)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise InputProblem(f"{path}: cannot read the overlay ({reason}); name a JSON or TOML file") from error
+    except UnicodeDecodeError as error:
+        raise InputProblem(f"{path}: not UTF-8 text, so no overlay; name a JSON or TOML file") from error
     # Besides the parsers' own errors: nested too deep, or a number with thousands of digits.
     except (ValueError, RecursionError, ArithmeticError) as error:
         form = path.suffix[1:].upper() if path.suffix.lower() == ".toml" else "JSON"

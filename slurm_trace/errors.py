@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+
+_ANOTHER_NAME_HELPS = frozenset(
+    {
+        errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG,
+        errno.ENXIO,
+    }
+)  # fmt: skip
+
 
 class TraceError(Exception):
     """Anything that ends a command. `exit_code` follows the contract of the command line."""
@@ -31,3 +40,15 @@ class EnvironmentProblem(TraceError):
     """Slurm, the database or the file system failed (exit 4)."""
 
     exit_code = 4
+
+
+def unreadable(name: object, error: OSError | ValueError, remedy: str) -> TraceError:
+    """The error for a file or a folder that a call names and that cannot be read.
+
+    Returns:
+        UsageProblem where naming another one helps: it is not there, is no file, or is not this user's to read.
+        EnvironmentProblem where the system failed.
+    """
+    failed = isinstance(error, OSError) and error.errno not in _ANOTHER_NAME_HELPS
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return (EnvironmentProblem if failed else UsageProblem)(f"{name}: {reason}; {remedy}")

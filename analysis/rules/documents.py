@@ -10,7 +10,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
-from slurm_trace.errors import InputProblem
+from slurm_trace.errors import InputProblem, unreadable
 
 MAX_BYTES = 4 << 20
 """A hundred times the built-in rules."""
@@ -74,18 +74,18 @@ def read(file: Traversable, schema: str, section: str, name: str | None = None) 
         name: How messages name a site's own file; None for a built-in one.
 
     Raises:
-        InputProblem: It can't be read, is no JSON, or does not fit its schema; the message names file and line.
+        TraceError: It can't be read (see `unreadable`).
+        InputProblem: It is no JSON, or does not fit its schema; the message names file and line.
     """
     own, name = name is not None, name or f"schema/rules/{file.name}"
     try:
         with file.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
         text = data.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise InputProblem(
-            f"{name}: cannot read the rules ({reason}); name a folder of rule files"
-        ) from error
+    except UnicodeDecodeError as error:
+        raise InputProblem(f"{name}: not UTF-8 text, so no rules; name a folder of rule files") from error
+    except OSError as error:
+        raise unreadable(name, error, "name a folder of rule files with --rules") from error
     if len(data) > MAX_BYTES:
         raise InputProblem(
             f"{name}: longer than {MAX_BYTES >> 20} MiB, so no rules; name a folder of rule files"

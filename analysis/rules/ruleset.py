@@ -20,7 +20,7 @@ from slurm_trace.analysis.rules.documents import Document, Place, packaged, read
 from slurm_trace.analysis.rules.observables import Feature, Observables
 from slurm_trace.analysis.rules.overlap import can_both_fire
 from slurm_trace.analysis.rules.rule import RULED_OUT, Comparison, Condition, Rule, Subject, When, comparisons
-from slurm_trace.errors import UsageProblem
+from slurm_trace.errors import UsageProblem, unreadable
 
 MOST_ALTERNATIVES = 256
 """Of one condition; more than a reader can follow, and the check for overlaps takes them in pairs."""
@@ -133,8 +133,8 @@ def _load(generation: int | None, folder: Path | None) -> RuleSet:
     if wanted not in known:
         raise UsageProblem(f"no generation {wanted} of the rules: there are {', '.join(map(str, known))}")
     names = [entry["file"] for entry in index["files"]]
-    if folder is not None and not any((folder / name).exists() for name in names):
-        raise UsageProblem(f"{folder}: none of {', '.join(names)} is there; name a folder of rule files")
+    if folder is not None:
+        _check_folder(folder, names)
     found, observables = _Read(values=[index]), Observables.load()
     for entry in index["files"]:
         found.add(packaged("rules").joinpath(entry["file"]), entry["kind"], None)
@@ -153,6 +153,16 @@ def _load(generation: int | None, folder: Path | None) -> RuleSet:
         digest=_digest([*found.values, observables.observables, observables.sources]),
         features=observables.features,
     )
+
+
+def _check_folder(folder: Path, names: Sequence[str]) -> None:
+    remedy = "name a folder of rule files with --rules"
+    try:
+        there = {path.name for path in folder.iterdir()}
+    except (OSError, ValueError) as error:
+        raise unreadable(folder, error, remedy) from error
+    if there.isdisjoint(names):
+        raise UsageProblem(f"{folder}: none of {', '.join(names)} is there; {remedy}")
 
 
 def _rules(document: Document, kind: str) -> list[tuple[Rule, Place]]:

@@ -24,7 +24,7 @@ EXPLAINED = "pretrain-13b"
     "--output",
     default="report.html",
     show_default=True,
-    type=click.Path(dir_okay=False),
+    metavar="FILE",
     help="The HTML report.",
 )
 @click.option(

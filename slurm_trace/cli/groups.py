@@ -14,7 +14,7 @@ from slurm_trace.cli import group_tables, output, tables
 from slurm_trace.cli.ranking import assessment, question_options
 from slurm_trace.cli.spans import seconds
 from slurm_trace.cli.tables import TOP
-from slurm_trace.errors import CheckFailed, UsageProblem
+from slurm_trace.errors import CheckFailed, UsageProblem, unreadable
 
 if TYPE_CHECKING:
     from slurm_trace.accounting.sreport import ControlTotal
@@ -64,7 +64,6 @@ AT_ONCE = 5_000
     "reports",
     metavar="FILE",
     multiple=True,
-    type=click.Path(dir_okay=False),
     help="What sreport -P -t seconds -T cpu,gres/gpu cluster AccountUtilizationByUser printed: records that hold "
     "less are not complete.",
 )
@@ -164,8 +163,6 @@ def _control(reports: tuple[str, ...], tz: str) -> tuple[ControlTotal, ...]:
         try:
             with Path(name).open(encoding="utf-8-sig", errors="replace") as lines:
                 found += read_sreport(lines, zone, name)
-        except OSError as error:
-            raise UsageProblem(
-                f"{name}: {error.strerror}; name a file that you may read with --sreport"
-            ) from error
+        except (OSError, ValueError) as error:
+            raise unreadable(name, error, "name a file that sreport wrote with --sreport") from error
     return tuple(found)

@@ -21,7 +21,7 @@ from slurm_trace.accounting.events import read_events
 from slurm_trace.accounting.open_source import read_any
 from slurm_trace.accounting.options import ReadOptions
 from slurm_trace.accounting.records import RunBlock
-from slurm_trace.errors import EnvironmentProblem, UsageProblem
+from slurm_trace.errors import EnvironmentProblem, UsageProblem, unreadable
 
 if TYPE_CHECKING:
     from slurm_trace.store.engine import Store
@@ -130,7 +130,7 @@ def import_event_file(store: Store, request: FileRequest) -> ImportSummary:
     from slurm_trace.store.ingest import begin_import
 
     with (
-        open_input(request.path) as source,
+        open_input(request.path, "the output of sacctmgr show event") as source,
         begin_import(store, request.info("events", source.state)) as running,
     ):
         found = read_events(cast(BinaryIO, source), request.cluster, request.zone, _shown(request.path))
@@ -236,8 +236,7 @@ def open_input(path: str, what: str = "an export of sacct") -> Iterator[Input]:
     """Open a file, or standard input; `what` it should hold is said where it can't be opened.
 
     Raises:
-        UsageProblem: There is no such file.
-        EnvironmentProblem: It cannot be read.
+        TraceError: It cannot be read (see `unreadable`).
     """
     if path == "-":
         if sys.stdin.isatty():
@@ -247,13 +246,9 @@ def open_input(path: str, what: str = "an export of sacct") -> Iterator[Input]:
     with ExitStack() as stack:
         try:
             stream = stack.enter_context(Path(path).open("rb"))
-        except IsADirectoryError as error:
-            raise UsageProblem(f"{path} is a directory; name a file that holds {what}") from error
-        except FileNotFoundError as error:
-            raise UsageProblem(f"{path}: no such file; name one, or `-` for standard input") from error
         except (OSError, ValueError) as error:
-            said = error.strerror if isinstance(error, OSError) else error
-            raise EnvironmentProblem(f"{path}: {said}; name a file that this user can read") from error
+            remedy = f"name a file that holds {what}, or `-` for standard input"
+            raise unreadable(path, error, remedy) from error
         found = os.fstat(stream.fileno())
         yield Input(stream, path, found.st_size, _state(found))
 

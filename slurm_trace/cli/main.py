@@ -106,9 +106,7 @@ class LazyGroup(click.Group):
     cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
 @click.version_option(VERSION, prog_name="slurm-trace")
-@click.option(
-    "--config", type=click.Path(dir_okay=False), envvar="SLURM_TRACE_CONFIG", help="Site profile (TOML)."
-)
+@click.option("--config", metavar="FILE", envvar="SLURM_TRACE_CONFIG", help="Site profile (TOML).")
 @click.option("--store", envvar="SLURM_TRACE_STORE", help="Store URL or path of a SQLite file.")
 @click.pass_context
 def app(ctx: click.Context, config: str | None, store: str | None) -> None:

@@ -23,9 +23,7 @@ GROUPS: tuple[By, ...] = ("all", "cluster", "account", "user")
 
 @click.command()
 @question_options
-@click.option(
-    "--html", "path", required=True, metavar="FILE", type=click.Path(dir_okay=False), help="Where to write."
-)
+@click.option("--html", "path", required=True, metavar="FILE", help="Where to write.")
 @click.option(
     "--top", type=click.IntRange(min=1), default=TOP, show_default=True, help="How many runs to list."
 )

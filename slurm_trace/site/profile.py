@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 import tomli_w
 
 from slurm_trace.accounting.nodes import expand
-from slurm_trace.errors import UsageProblem
+from slurm_trace.errors import InputProblem, unreadable
 
 SCHEMA_FILE = "site-profile.schema.json"
 
@@ -146,27 +146,27 @@ def load_profile(path: str | Path | None) -> SiteProfile:
     """Read and check a profile; without a path the empty one.
 
     Raises:
-        UsageProblem: The file cannot be read or says something that is not allowed.
+        InputProblem: The file says something that is not allowed.
+        TraceError: It cannot be read (see `unreadable`).
     """
     if path is None:
         return SiteProfile()
     try:
         with Path(path).open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise UsageProblem(
-                f"site profile {path}: longer than {MAX_BYTES >> 20} MiB, so no profile; name another with --config"
-            )
+    except (OSError, ValueError) as error:
+        remedy = "name a file with --config or SLURM_TRACE_CONFIG, or write one with `slurm-trace site probe`"
+        raise unreadable(path, error, remedy) from error
+    if len(data) > MAX_BYTES:
+        raise InputProblem(
+            f"site profile {path}: longer than {MAX_BYTES >> 20} MiB, so no profile; name another with --config"
+        )
+    try:
         document = tomllib.loads(data.decode())
-    except OSError as error:
-        raise UsageProblem(
-            f"site profile {path}: {error.strerror}; name an existing file with --config or "
-            "SLURM_TRACE_CONFIG, or write one with `slurm-trace site probe`"
-        ) from error
     # Besides TOMLDecodeError: no UTF-8, nested too deep, or a number with thousands of digits.
     except (ValueError, RecursionError) as error:
         reason = str(error).partition(";")[0]
-        raise UsageProblem(f"site profile {path}: no valid TOML: {reason}; correct that line") from error
+        raise InputProblem(f"site profile {path}: no valid TOML: {reason}; correct that line") from error
     _validate(document, path)
     clusters = {
         name: _cluster(table, f"{path}: clusters.{name}")
@@ -231,7 +231,7 @@ def _validate(document: dict[str, Any], path: str | Path) -> None:
         if known
         else str(problem.schema.get("description", "see the schema"))
     )
-    raise UsageProblem(f"site profile {path}: {where or 'top level'}: {problem.message}; {remedy}")
+    raise InputProblem(f"site profile {path}: {where or 'top level'}: {problem.message}; {remedy}")
 
 
 @cache
@@ -253,7 +253,7 @@ def _cluster(table: dict[str, Any], where: str) -> ClusterProfile:
     try:
         zone: tzinfo = ZoneInfo(zone_name) if zone_name else UTC
     except (KeyError, OSError, ValueError) as error:
-        raise UsageProblem(
+        raise InputProblem(
             f"site profile {where}.zone: no time zone {zone_name!r}; write an IANA name"
         ) from error
     nodes = tuple(
@@ -269,7 +269,7 @@ def _cluster(table: dict[str, Any], where: str) -> ClusterProfile:
     try:
         return ClusterProfile(**scalars, nodes=nodes, registered_tres=periods)
     except ValueError as error:
-        raise UsageProblem(f"site profile {where}.nodes: {error}") from error
+        raise InputProblem(f"site profile {where}.nodes: {error}") from error
 
 
 def _dated(table: dict[str, Any], where: str, zone: tzinfo) -> dict[str, Any]:
@@ -277,9 +277,9 @@ def _dated(table: dict[str, Any], where: str, zone: tzinfo) -> dict[str, Any]:
     try:
         since, until = (_epoch(table[k], zone) if k in table else None for k in ("from", "to"))
     except (ValueError, OverflowError) as error:
-        raise UsageProblem(f"site profile {where}: {error}; write dates of the years 2000 to 2100") from error
+        raise InputProblem(f"site profile {where}: {error}; write dates of the years 2000 to 2100") from error
     if since is not None and until is not None and since >= until:
-        raise UsageProblem(
+        raise InputProblem(
             f"site profile {where}: `from` is not before `to`; `to` is the first moment after the period"
         )
     return values | {"from_": since, "to": until}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sqlalchemy import func, select, update
 
-from slurm_trace.errors import EnvironmentProblem, UsageProblem
+from slurm_trace.errors import unreadable
 from slurm_trace.store.bulk import in_chunks, insert_rows
 from slurm_trace.store.engine import Store, failures_of
 from slurm_trace.store.fit import storable
@@ -78,17 +79,14 @@ def find_files(given: Path) -> list[Path]:
     """The sealed spool files of a directory, or the one file.
 
     Raises:
-        UsageProblem: There is no such file or directory.
-        EnvironmentProblem: It cannot be read.
+        TraceError: It cannot be read (see `unreadable`).
     """
     try:
-        if not given.is_dir():
-            if not given.exists():
-                raise UsageProblem(f"{given}: no such file or directory; name the sampler's outbox")
+        if not stat.S_ISDIR(given.stat().st_mode):
             return [given]
         return sorted(path for path in given.iterdir() if path.suffix == ENDING and path.name[0] != ".")
-    except OSError as error:
-        raise EnvironmentProblem(f"{given}: {error.strerror}; check its permissions") from error
+    except (OSError, ValueError) as error:
+        raise unreadable(given, error, "name the sampler's outbox, or a sealed file of it") from error
 
 
 def import_spools(
@@ -103,7 +101,7 @@ def import_spools(
         progress: Told how far it is.
 
     Raises:
-        UsageProblem: There is no such file or directory.
+        UsageProblem: There is no such file or directory that this user may read.
         EnvironmentProblem: The store or the file system failed; what was stored before that stays.
     """
     summary = SpoolSummary()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_trace.accounting.events import read_events
-from slurm_trace.errors import InputProblem, UsageProblem
+from slurm_trace.errors import InputProblem
 from slurm_trace.site.nodes import read_nodes
 from slurm_trace.site.profile import dump_profile, load_profile
 
@@ -83,7 +83,7 @@ def test_any_toml_as_a_profile(top: dict[str, object], cluster: dict[str, object
             message = ""
             try:
                 profile = load_profile(path)
-            except UsageProblem as error:
+            except InputProblem as error:
                 message = str(error)
             else:
                 path.write_text(dump_profile(profile))

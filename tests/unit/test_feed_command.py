@@ -107,7 +107,7 @@ def test_what_is_no_feed(call, tmp_path):
     ):
         with pytest.raises(InputProblem, match=said):
             call("import", "feed", "-", data=text)
-    with pytest.raises(UsageProblem, match="no such file"):
+    with pytest.raises(UsageProblem, match="No such file"):
         call("import", "feed", tmp_path / "x")
 
 

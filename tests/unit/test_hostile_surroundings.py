@@ -94,9 +94,9 @@ def test_arguments_that_are_no_text(shell, call):
         ("import events /dev/zero", 3, "line 1: no output of `sacctmgr show event`"),
         ("import sacct /dev/zero", 3, "no UTF-8 text"),
         ("import events /proc/self/mem", 4, "Input/output error after 0 bytes"),
-        (f"import sacct {'x' * 5000}", 4, "File name too long"),
+        (f"import sacct {'x' * 5000}", 2, "File name too long"),
         ("thresholds --rates-overlay /dev/zero", 3, "longer than 16 MiB"),
-        ("--config /dev/zero site show", 2, "longer than 16 MiB"),
+        ("--config /dev/zero site show", 3, "longer than 16 MiB"),
     ],
 )
 def test_files_that_are_none(shell, call, code, word):
@@ -159,7 +159,7 @@ def test_documents_that_no_parser_takes(tmp_path, name, content):
     path.write_text(content)
     with pytest.raises(InputProblem, match=r"not valid (TOML|JSON) \(.+\); correct it there"):
         Thresholds.load(path)
-    with pytest.raises(UsageProblem):
+    with pytest.raises(InputProblem):
         load_profile(path)
 
 
@@ -167,5 +167,5 @@ def test_documents_that_no_parser_takes(tmp_path, name, content):
 def test_dates_of_a_profile_that_no_clock_shows(tmp_path, moment):
     path = tmp_path / "site.toml"
     path.write_text(f'[clusters.a]\nnodes=[{{hosts="n1",from="{moment}"}}]\n')
-    with pytest.raises(UsageProblem, match="write dates of the years"):
+    with pytest.raises(InputProblem, match="write dates of the years"):
         load_profile(path)

@@ -13,7 +13,7 @@ import pytest
 from slurm_trace.analysis import registry
 from slurm_trace.analysis.labels import level, split_mig
 from slurm_trace.analysis.rates import AFTER_REGISTRY, BASES, Rates
-from slurm_trace.errors import InputProblem
+from slurm_trace.errors import InputProblem, UsageProblem
 
 ANY = "max_any_op"
 
@@ -424,5 +424,5 @@ def test_what_is_no_overlay_is_refused(tmp_path: Path, name: str, content: bytes
     path.write_bytes(content)
     with pytest.raises(InputProblem, match=re.escape(str(path))):
         Rates.load(path)
-    with pytest.raises(InputProblem, match="cannot read the overlay"):
+    with pytest.raises(UsageProblem, match="No such file or directory; name a JSON or TOML file"):
         Rates.load(tmp_path / "absent.json")

@@ -239,7 +239,7 @@ def call(*arguments: str, config: str | None = None) -> tuple[int, str, str]:
     options = ["--config", config] if config else []
     try:
         done = CliRunner().invoke(app, [*options, "site", *arguments], catch_exceptions=False)
-    except (UsageProblem, EnvironmentProblem) as error:
+    except (UsageProblem, InputProblem, EnvironmentProblem) as error:
         return error.exit_code, "", str(error)
     return done.exit_code, done.stdout, done.stderr
 

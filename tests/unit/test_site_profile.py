@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_trace.errors import UsageProblem
+from slurm_trace.errors import InputProblem, UsageProblem
 from slurm_trace.site.profile import (
     ClusterProfile,
     NodeGroup,
@@ -154,7 +154,7 @@ NODE = '[[clusters.a.nodes]]\nhosts = "n1"\n'
 )
 def test_bad_profile_is_one_line_with_the_remedy(tmp_path: Path, text: str, parts: list[str]) -> None:
     path = write(tmp_path, text)
-    with pytest.raises(UsageProblem) as caught:
+    with pytest.raises(InputProblem) as caught:
         load_profile(path)
     message = str(caught.value)
     assert "\n" not in message
@@ -167,5 +167,5 @@ def test_missing_or_unreadable_file_names_the_remedy(tmp_path: Path) -> None:
         load_profile(tmp_path / "none.toml")
     path = tmp_path / "bytes.toml"
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(UsageProblem, match="no valid TOML"):
+    with pytest.raises(InputProblem, match="no valid TOML"):
         load_profile(path)
