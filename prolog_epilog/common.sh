@@ -7,11 +7,12 @@
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
 LC_ALL=C
 export PATH LC_ALL
+# A bash in sh's place takes functions and options from the environment, and every shell takes variables.
+unset -f [ echo umask kill wait read printf sleep mv rm mkdir chmod chgrp chown logger setsid setpriv env
+set +f
 umask 027
-# A bash in sh's place takes functions from the environment, and every shell takes variables.
-unset -f kill wait read printf sleep mv rm mkdir chmod chgrp chown logger setsid setpriv env
 config=${1:-/etc/slurm-trace/hooks.conf}
-hook=${0##*/} dropped='' text=''
+hook=${0##*/} dropped='' text='' opened=''
 case ${SLURM_JOB_ID-} in
     '' | 0* | *[!0-9]*) job='' ;;
     *) job=$SLURM_JOB_ID ;;
@@ -70,7 +71,9 @@ read_config() {
     directory=/run/slurm-trace sampler_start=no sampler_user=slurm-trace
     sampler_command='/usr/libexec/slurm-trace/slurm-trace-node run --until-idle --syslog'
     if [ -r "$config" ]; then
-        while IFS= read -r line || [ -n "$line" ]; do
+        # Blanks around a line, and the carriage return of another system's editor, are no part of it.
+        while read -r line || [ -n "$line" ]; do
+            line=${line%[[:cntrl:]]}
             case $line in
                 directory=/*) directory=${line#*=} ;;
                 sampler_start=*) sampler_start=${line#*=} ;;
@@ -123,14 +126,16 @@ uptime=$uptime
 }
 
 # publish SUFFIX [OTHER]: the text as a file that nobody else has, complete from the first moment. Where OTHER is given,
-# the file begins a pair, and none of that ending may have its name either.
+# the file begins a pair, and none of that ending may have its name either. Where `opened` is set the file is of that
+# moment and no other; false if somebody has made it meanwhile.
 publish() {
     last=$((moment + 40))
     while [ "$moment" -lt "$last" ]; do
         # Who makes the claim owns the moment until the rename, which ends the claim as it makes the file: what is looked
         # for in between stays true. Not `mv -n`: in busybox and old coreutils that one looks, and then renames.
+        # The claim of a hook that was killed stays, and is in nobody's way: the next one is taken.
         claim=$leases/.$job.$moment.tmp
-        final=$leases/$job.$moment.$1
+        final=$leases/$job.${opened:-$moment}.$1
         if [ ! -e "$claim" ] && [ ! -L "$claim" ] && printf '' >"$claim"; then
             if [ ! -e "$final" ] && [ ! -L "$final" ] && { [ -z "${2-}" ] || [ ! -e "$leases/$job.$moment.$2" ]; }; then
                 printf '%s' "$text" >|"$claim" && mv -f -- "$claim" "$final" && return 0
@@ -138,6 +143,7 @@ publish() {
             fi
             rm -f -- "$claim"
         fi
+        if [ -n "$opened" ] && { [ -e "$final" ] || [ -L "$final" ]; }; then return 1; fi
         moment=$((moment + 1))
     done
     if [ -e "$claim" ] || [ -e "$final" ]; then trouble "cannot write $final: the names are taken"; fi

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import resource
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -352,3 +355,88 @@ def test_hundreds_at_once(box: HookBox) -> None:
     scan = box.scan()
     assert scan.refused == ()
     assert len(scan.open) + len(scan.ended) == 150
+
+
+def test_claim_of_a_killed_hook_is_in_no_ones_way(box: HookBox) -> None:
+    box.prolog()
+    (lease,) = box.scan().open
+    (box.leases / f".{lease.stem}.tmp").touch()
+    box.epilog()
+    scan = box.scan()
+    assert (scan.open, scan.orphans) == ((), ())
+    assert [(one.stem, end.how) for one, end in scan.ended] == [(lease.stem, "epilog")]
+
+
+def test_old_claims_are_swept(box: HookBox) -> None:
+    for number in range(30):
+        (box.leases / f".{number + 1}.{number}.tmp").touch()
+    young = f".9.{int(Path('/proc/uptime').read_text().split()[0].replace('.', ''))}.tmp"
+    (box.leases / young).touch()
+    box.prolog()
+    box.epilog()
+    assert [name for name in box.names() if name.endswith(".tmp")] == [young]
+
+
+def test_two_epilogs_at_once_close_one_lease_and_no_other(box: HookBox) -> None:
+    config, (program, words) = str(box.config), SHELLS[box.shell]
+    for number in range(1, 11):
+        box.prolog({**JOB, "SLURM_JOB_ID": str(number)})
+    processes = [
+        subprocess.Popen(
+            [*words, str(box.hooks / "epilog"), config],
+            executable=f"/usr/bin/{program}",
+            env={**JOB, "SLURM_JOB_ID": str(number % 10 + 1)},
+        )
+        for number in range(40)
+    ]
+    assert {process.wait() for process in processes} == {0}
+    scan = box.scan()
+    assert (scan.open, scan.refused) == ((), ())
+    assert {end.how for _, end in scan.ended} == {"epilog"}
+    assert {end.how for end in scan.orphans} <= {"orphan"}
+    assert len(scan.ended) == 10
+    assert all(not name.startswith(".") for name in box.names())
+
+
+def test_killed_at_any_moment(box: HookBox) -> None:
+    chance = random.Random(3)
+    config, (program, words) = str(box.config), SHELLS[box.shell]
+    for number in range(60):
+        process = subprocess.Popen(
+            [*words, str(box.hooks / HOOK_NAMES[number % 2]), config],
+            executable=f"/usr/bin/{program}",
+            env={**JOB, "SLURM_JOB_ID": str(number // 2 + 1)},
+            process_group=0,
+        )
+        time.sleep(chance.uniform(0, 0.012))
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert box.scan().refused == ()
+    for lease in box.scan().open:
+        box.epilog({**JOB, "SLURM_JOB_ID": str(lease.job_id)})
+    scan = box.scan()
+    assert (scan.open, scan.refused) == ((), ())
+    # What was written is whole, and an epilog that found a lease closed that one.
+    assert {end.how for end in scan.orphans} <= {"orphan"}
+
+
+@pytest.mark.parametrize("box", ["bash as sh"], indirect=True)
+@pytest.mark.parametrize("name", ["[", "echo", "umask", "printf", "mv"])
+def test_function_from_the_environment_is_not_run(box: HookBox, name: str) -> None:
+    ran = box.root / "ran"
+    env = {**JOB, f"BASH_FUNC_{name}%%": f"() {{ : >{ran}; }}"}
+    for hook in HOOK_NAMES:
+        assert box.run(hook, env).code == 0
+    assert not ran.exists()
+    assert len(box.scan().ended) == 1
+
+
+@pytest.mark.parametrize("line", [" directory={} \n", "directory={}\r\n"], ids=["blanks", "carriage return"])
+def test_configuration_of_another_systems_editor(box: HookBox, line: str) -> None:
+    box.config.write_bytes(line.format(box.directory).encode())
+    for hook in HOOK_NAMES:
+        program, words = SHELLS[box.shell]
+        command = [*words, str(box.hooks / hook), str(box.root / "hooks.conf")]
+        subprocess.run(command, executable=f"/usr/bin/{program}", env=JOB, check=True)
+    assert len(box.scan().ended) == 1
