@@ -151,7 +151,10 @@ def explain(context: click.Context, /, job: str, output_format: str, strict: boo
     position = find_run(found.envelope.runs, job)
     decisions = found.decisions([position])
     entry = next(iter(found.rows([position], decisions)))
-    terms = found.envelope.terms(position, strict=strict, stretches=_stretches(context, found, position))
+    stretches = _stretches(context, found, position)
+    if found.envelope.ladder is None:
+        entry["reasons"] += _not_believed(stretches)
+    terms = found.envelope.terms(position, strict=strict, stretches=stretches)
     told = [asdict(t) | {"from": t.from_, "flop": t.flop} for t in terms]
     ordered = [{name: term[name] for name in TERM_COLUMNS} for term in told]
     if output_format == "json":
@@ -174,7 +177,7 @@ def explain(context: click.Context, /, job: str, output_format: str, strict: boo
 
 def _stretches(context: click.Context, found: Assessment, position: int) -> Sequence[Stretch]:
     """What telemetry proves of one run, stretch by stretch."""
-    if found.envelope.ladder is None:
+    if found.envelope.runs["lease_gpus"].isna().to_numpy()[position]:
         return ()
     from slurm_trace.store.engine import open_store
     from slurm_trace.store.telemetry import load_stretches
@@ -184,6 +187,16 @@ def _stretches(context: click.Context, found: Assessment, position: int) -> Sequ
         return load_stretches(store, int(found.envelope.runs["run_id"].to_numpy()[position]))
     finally:
         store.close()
+
+
+def _not_believed(stretches: Sequence[Stretch]) -> list[str]:
+    """What counters prove and nothing is made of, since no trust goes to them."""
+    proven = [one for one in stretches if one.kind.rung is not None]
+    if not proven:
+        return []
+    lowest = max((str(one.kind.rung) for one in proven), key=[*RUNGS].index)
+    seconds = sum(one.seconds for one in proven)
+    return [f"counters of {seconds} GPU seconds are not believed without --trust, down to {lowest}"]
 
 
 def _save(context: click.Context, found: Assessment) -> None:

@@ -399,7 +399,18 @@ def test_commands_go_down_to_a_rung(site, trust):
     assert sum(term["flop"] for term in shown["explain"]["terms"]) == bound
     assert shown["groups"]["groups"][0]["bound_flop"] == bound
     text = CliRunner().invoke(app, ["--store", site.path, "explain", "1", "--trust", trust]).stdout
-    assert ("pipe_cycles" in text) == (trust in ("pipe_cycles", "busy"))
+    assert (" pipe_cycles  " in text) == (trust in ("pipe_cycles", "busy"))
+
+
+def test_by_default_explain_names_the_counters_that_are_not_believed(site):
+    site.job()
+    shown = CliRunner().invoke(app, ["--store", site.path, "explain", "1", "--json"], catch_exceptions=False)
+    assert not [reason for reason in json.loads(shown.stdout)["job"]["reasons"] if "counters" in reason]
+    site.lease()
+    shown = CliRunner().invoke(app, ["--store", site.path, "explain", "1"], catch_exceptions=False).stdout
+    seconds = AT[-1] - AT[0]
+    told = f"counters of {seconds - 1} GPU seconds are not believed without --trust, down to pipe_cycles"
+    assert f"why it is not lower: {told}" in shown
 
 
 def test_a_card_costs_in_a_cycle_what_its_ceiling_says():
