@@ -47,11 +47,14 @@ from slurm_trace.store.load import (
 )
 from slurm_trace.store.summaries import load_summaries
 from slurm_trace.store.telemetry import load_cycles
-from slurm_trace.store.verdicts import StoredVerdict
+from slurm_trace.store.verdicts import RULES_DIGITS, StoredVerdict
 from slurm_trace.version import EVALUATOR_VERSION, VERSION
 
 ACCOUNTING = ("file", "sacct", "pyslurm")
 """Kinds of imports that bring runs; only they can make the records complete."""
+
+GROUPS_AT_ONCE = 5_000
+"""Groups that are put together at once; as text each of them is large."""
 
 COLUMNS = (
     "run_id", "cluster", "job_id_raw", "job_id", "submit", "start", "end", "elapsed_s", "suspended_s",
@@ -224,7 +227,10 @@ class Assessment:
 
     def verdicts(self) -> Iterator[StoredVerdict]:
         """The verdicts on the ranked runs and on those never closed, in the form in which the store keeps them."""
-        head = self.head("")
+        head, rules = self.head(""), RuleSet.load()
+        evaluator = (
+            f"{head['inputs']['evaluator']} rules {rules.generation.generation}:{rules.digest[:RULES_DIGITS]}"
+        )
         plain, strict = (verdicts(self.envelope, self.question, strict=s) for s in (False, True))
         ids = self.envelope.runs["run_id"].to_numpy(dtype=np.int64)
         for i in np.flatnonzero(self.members).tolist():
@@ -235,7 +241,7 @@ class Assessment:
                 basis=self.question.basis,
                 trust=self.request.trust,
                 rates=self.rates.digest,
-                evaluator=head["inputs"]["evaluator"],
+                evaluator=evaluator,
                 bound=None if bound is None else str(bound),
                 verdict=VERDICTS[plain[i]],
                 verdict_strict=VERDICTS[strict[i]],
@@ -250,15 +256,20 @@ class Assessment:
 
     def group_routes(self, groups: Sequence[Group]) -> list[list[dict[str, str | None]]]:
         """What the current rules say of groups: the routes of each, with the rules behind them."""
-        columns = observe_groups(groups, self.question, self.records)
-        decisions = evaluate(RuleSet.load(), columns, "group")
+        decisions = evaluate(RuleSet.load(), self.observed_groups(groups), "group")
         return [decisions.entries(i) for i in range(len(groups))]
+
+    def observed_groups(self, groups: Sequence[Group]) -> dict[str, Column]:
+        """All that the rules may ask of groups, one entry a group. A million of them are looked at part by part."""
+        parts = [
+            observe_groups(groups[first : first + GROUPS_AT_ONCE], self.question, self.records)
+            for first in range(0, len(groups), GROUPS_AT_ONCE)
+        ]
+        return {name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())}
 
     def grouping(self) -> Grouping:
         """The same question for groups of every kind in `request.kinds`, and of those that need no further columns."""
-        return Grouping(
-            self.envelope, self.members, self.question, self.records, self.inventory, self.terms
-        )
+        return Grouping(self.envelope, self.members, self.question, self.records, self.inventory, self.terms)
 
     def groups(self, by: By) -> Groups:
         """The same question for groups of one kind."""

@@ -10,12 +10,15 @@ import click
 
 from slurm_trace.analysis.names import moment
 from slurm_trace.cli import output, tables
+from slurm_trace.cli.groups import BY
 from slurm_trace.cli.ranking import assessment, question_options
 from slurm_trace.errors import UsageProblem
 
 if TYPE_CHECKING:
+    from slurm_trace.analysis.memberships import By
     from slurm_trace.analysis.rules.compare import Change, Comparison
-    from slurm_trace.analysis.rules.rule import Rule
+    from slurm_trace.analysis.rules.evaluate import Columns
+    from slurm_trace.analysis.rules.rule import Rule, Subject
     from slurm_trace.analysis.rules.ruleset import RuleSet
     from slurm_trace.assess import Assessment
 
@@ -38,10 +41,11 @@ SOURCE_COLUMNS = (
     "verified",
     "notes",
 )
-CHANGE_COLUMNS = (
-    "cluster", "job_id", "job_id_raw", "submit", "user", "account", "verdict_from", "verdict_to", "routes_from",
-    "routes_to", "rules_from", "rules_to",
-)  # fmt: skip
+RUN = "run"
+"""What `compare` compares where it compares no groups."""
+RUN_COLUMNS = ("cluster", "job_id", "job_id_raw", "submit", "user", "account")
+GROUP_COLUMNS = ("by", "key", "label")
+CHANGE_COLUMNS = ("verdict_from", "verdict_to", "routes_from", "routes_to", "rules_from", "rules_to")
 
 rules_option = click.option(
     "--rules",
@@ -159,9 +163,16 @@ def sources(output_format: str) -> None:
 @click.option("--from", "earlier", type=int, required=True, help="A generation of the rules.")
 @click.option("--to", "later", type=int, help="Another one; the current one by default.")
 @click.option(
+    "--by",
+    type=click.Choice((RUN, *BY)),
+    default=RUN,
+    show_default=True,
+    help="What to compare: runs, or groups of this kind.",
+)
+@click.option(
     "--top",
     type=click.IntRange(min=1),
-    help=f"How many runs to print (table: {tables.TOP} by default, else all).",
+    help=f"How many runs or groups to print (table: {tables.TOP} by default, else all).",
 )
 @output.format_options
 @click.pass_context
@@ -170,26 +181,55 @@ def compare(
     /,
     earlier: int,
     later: int | None,
+    by: Any,
     output_format: str,
     top: int | None,
     **options: Any,
 ) -> None:
-    """Put one generation of the rules beside another: which runs come out otherwise, and by which rules."""
+    """Put one generation of the rules beside another: which runs or groups come out otherwise, and by which rules."""
     from slurm_trace.analysis.rules.compare import Comparison
     from slurm_trace.analysis.rules.evaluate import evaluate
 
     before, after = (_load(number, options["rules_folder"]) for number in (earlier, later))
-    found = assessment(context, options, routes=True)
-    columns = {name: column[found.members] for name, column in found.observed().items()}
-    compared = Comparison(evaluate(before, columns), evaluate(after, columns))
+    of_runs = by == RUN
+    found = assessment(context, options, routes=of_runs, kinds=() if of_runs else (by,))
+    names, columns = _of_runs(found) if of_runs else _of_groups(found, by)
+    subject: Subject = "run" if of_runs else "group"
+    compared = Comparison(evaluate(before, columns, subject), evaluate(after, columns, subject))
     positions = compared.changed
-    rows = _changes(found, compared.changes(positions if top is None else positions[:top]))
+    rows = _changes(names, compared.changes(positions if top is None else positions[:top]))
     if output_format == "json":
-        output.print_json(_comparison_head(found, before, after, compared), "changes", rows)
+        head = _comparison_head(found, before, after, compared) | {"by": by}
+        output.print_json(head, "changes", rows)
     elif output_format == "csv":
-        output.print_csv(CHANGE_COLUMNS, rows)
+        output.print_csv((*(RUN_COLUMNS if of_runs else GROUP_COLUMNS), *CHANGE_COLUMNS), rows)
     else:
-        _print_comparison(found, before, after, compared, top or tables.TOP)
+        _print_comparison(found, before, after, compared, names, by, top or tables.TOP)
+
+
+Name = Callable[[int], dict[str, Any]]
+"""What a report calls the subject at a position of the columns."""
+
+
+def _of_runs(found: Assessment) -> tuple[Name, Columns]:
+    runs, at = found.envelope.runs, found.members.nonzero()[0]
+    columns = {feature: column[found.members] for feature, column in found.observed().items()}
+
+    def name(position: int) -> dict[str, Any]:
+        row = int(at[position])
+        return {column: _plain(runs[column].iat[row]) for column in RUN_COLUMNS}
+
+    return name, columns
+
+
+def _of_groups(found: Assessment, by: By) -> tuple[Name, Columns]:
+    groups = found.groups(by)
+
+    def name(position: int) -> dict[str, Any]:
+        group = groups[position]
+        return {column: getattr(group, column) for column in GROUP_COLUMNS}
+
+    return name, found.observed_groups(groups)
 
 
 def _load(generation: int | None, folder: str | None) -> RuleSet:
@@ -254,12 +294,10 @@ def _row(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _changes(found: Assessment, changes: Iterator[Change]) -> Iterator[dict[str, Any]]:
-    runs, at = found.envelope.runs, found.members.nonzero()[0]
+def _changes(names: Name, changes: Iterator[Change]) -> Iterator[dict[str, Any]]:
     for change in changes:
-        i = int(at[change.position])
         yield {
-            **{name: _plain(runs[name].iat[i]) for name in CHANGE_COLUMNS[:6]},
+            **names(change.position),
             "verdict_from": change.verdict_before,
             "verdict_to": change.verdict_after,
             "routes_from": list(change.routes_before),
@@ -287,22 +325,28 @@ def _comparison_head(
 
 
 def _print_comparison(
-    found: Assessment, before: RuleSet, after: RuleSet, compared: Comparison, top: int
+    found: Assessment,
+    before: RuleSet,
+    after: RuleSet,
+    compared: Comparison,
+    names: Name,
+    by: str,
+    top: int,
 ) -> None:
+    what = "runs" if by == RUN else "groups"
     head = _comparison_head(found, before, after, compared)
     numbers = before.generation.generation, after.generation.generation
     click.echo(
-        f"{found.threshold.id}, {len(compared.before)} runs, rules of generation {numbers[0]} and {numbers[1]}: "
-        f"{head['verdicts_changed']} verdicts changed, {head['changed']} runs have other routes"
+        f"{found.threshold.id}, {len(compared.before)} {what}, rules of generation {numbers[0]} and {numbers[1]}: "
+        f"{head['verdicts_changed']} verdicts changed, {head['changed']} {what} have other routes"
     )
     for name, n in head["by_rule"].items():
-        click.echo(f"  {n:+d} runs by {name}")
-    rows = list(_changes(found, compared.changes(compared.changed[:top])))
+        click.echo(f"  {n:+d} {what} by {name}")
+    rows = list(_changes(names, compared.changes(compared.changed[:top])))
     if rows:
         output.print_table(
             (
-                "run",
-                "user",
+                *(("run", "user") if by == RUN else (by, "what")),
                 f"routes in {numbers[0]}",
                 f"routes in {numbers[1]}",
                 "rules no more",
@@ -310,8 +354,7 @@ def _print_comparison(
             ),
             [
                 (
-                    f"{row['cluster']}:{row['job_id']}@{moment(row['submit'])}",
-                    row["user"] or "-",
+                    *_called(row),
                     *(_text(row[name]) for name in ("routes_from", "routes_to", "rules_from", "rules_to")),
                 )
                 for row in rows
@@ -319,6 +362,12 @@ def _print_comparison(
         )
     if len(compared.changed) > top:
         click.echo(f"  and {len(compared.changed) - top} more (--top, or --format csv)")
+
+
+def _called(row: Mapping[str, Any]) -> tuple[str, str]:
+    if "key" in row:
+        return row["key"], row["label"] or "-"
+    return f"{row['cluster']}:{row['job_id']}@{moment(row['submit'])}", row["user"] or "-"
 
 
 def _text(value: object) -> str:

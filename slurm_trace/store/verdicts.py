@@ -11,6 +11,9 @@ from slurm_trace.store.bulk import in_chunks, insert_rows
 from slurm_trace.store.engine import Store
 from slurm_trace.store.models import verdict
 
+RULES_DIGITS = 32
+"""Hexadecimal digits of the rules' digest that a verdict is kept with: 128 bits tell any two apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredVerdict:
@@ -18,7 +21,8 @@ class StoredVerdict:
 
     Attributes:
         rates: Digest of the rate registry.
-        evaluator: Version of the evaluator.
+        evaluator: Version of the evaluator, then generation and digest of the rules: `0.1.0/2 rules 2:51af…`; of the
+            digest the first RULES_DIGITS digits, as the column is short.
         bound: FLOP in decimal digits, since it passes 2^63; None if it is not known.
     """
 

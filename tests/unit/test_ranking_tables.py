@@ -173,6 +173,14 @@ def test_verdicts_are_kept_with_what_they_were_given_on(call, tmp_path):
     assert {(v["threshold"], v["basis"], v["rates"]) for v in kept} == {
         ("eu-gpai", "max_any_op", ranked["inputs"]["rates"])
     }
+    inputs = ranked["inputs"]
+    (evaluator,) = {v["evaluator"] for v in kept}
+    version, rules = evaluator.split(" rules ")
+    generation, digest = rules.split(":")
+    assert (version, int(generation)) == (inputs["evaluator"], inputs["rules_generation"])
+    assert inputs["rules"].startswith(digest)
+    assert len(digest) == 32
+    assert len(evaluator) <= verdict.c.evaluator.type.length
 
 
 def test_groups_say_first_what_came_out_and_from_what(call):

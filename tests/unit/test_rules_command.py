@@ -10,10 +10,18 @@ import pytest
 from click.testing import CliRunner
 
 from slurm_trace.analysis.rules.ruleset import RuleSet
+from slurm_trace.cli.groups import BY
 from slurm_trace.cli.main import app
-from slurm_trace.cli.rules import CHANGE_COLUMNS, FEATURE_COLUMNS, RULE_COLUMNS, SOURCE_COLUMNS
+from slurm_trace.cli.rules import (
+    CHANGE_COLUMNS,
+    FEATURE_COLUMNS,
+    GROUP_COLUMNS,
+    RULE_COLUMNS,
+    RUN_COLUMNS,
+    SOURCE_COLUMNS,
+)
 from slurm_trace.errors import InputProblem, UsageProblem
-from tests.support.rule_files import RULE, changed, document
+from tests.support.rule_files import RULE, VERDICT, changed, document, ordering
 from tests.support.world import T0, Job, sacct_text
 
 DAY = 86400
@@ -131,12 +139,63 @@ def test_generations_side_by_side(call):
     lineages = sum("with-its-lineage" in c["rules_to"] for c in found["changes"])
     assert lineages == found["by_rule"]["with-its-lineage"] == 13
     cells = list(csv.reader(io.StringIO(call("rules", "compare", "--from", "1", "--format", "csv"))))
-    assert tuple(cells[0]) == CHANGE_COLUMNS == tuple(found["changes"][0])
+    assert tuple(cells[0]) == (*RUN_COLUMNS, *CHANGE_COLUMNS) == tuple(found["changes"][0])
     table = call("rules", "compare", "--from", "1", "--top", "2")
     assert "0 verdicts changed" in table
     assert "+1 runs by runaway" in table
     assert "and 13 more" in table
     assert json.loads(call("rules", "compare", "--from", "2", "--json"))["changed"] == 0
+
+
+@pytest.mark.parametrize("kind", BY)
+def test_groups_of_two_generations_side_by_side(call, kind):
+    found = json.loads(call("rules", "compare", "--from", "1", "--by", kind, "--json"))
+    jsonschema.validate(found, schema("rules-compare"))
+    groups = {g["key"]: g for g in json.loads(call("groups", "--by", kind, "--json"))["groups"]}
+    assert found["by"] == kind
+    assert sum(found["to"]["verdicts"].values()) == len(groups)
+    assert (found["verdicts_changed"], found["changed"]) == (0, len(found["changes"]))
+    # Generation 1 has verdicts alone, so what changed is what stands beside them in 2.
+    beside = {
+        key: [r["rule"] for r in group["routes"][1:]]
+        for key, group in groups.items()
+        if len(group["routes"]) > 1
+    }
+    assert {c["key"]: c["rules_to"] for c in found["changes"]} == beside
+    for change in found["changes"]:
+        assert change["verdict_to"] == groups[change["key"]]["verdict"] == change["routes_from"][0]
+        assert (change["by"], change["label"]) == (kind, groups[change["key"]]["label"])
+
+
+def test_changed_groups_are_listed_one_by_one(call):
+    call_by_user = ("rules", "compare", "--from", "1", "--by", "user")
+    found = json.loads(call(*call_by_user, "--json"))["changes"]
+    assert found
+    cells = list(csv.reader(io.StringIO(call(*call_by_user, "--format", "csv"))))
+    assert tuple(cells[0]) == (*GROUP_COLUMNS, *CHANGE_COLUMNS) == tuple(found[0])
+    assert [line[1] for line in cells[1:]] == [change["key"] for change in found]
+    table = call(*call_by_user, "--top", "1")
+    assert "groups, rules of generation 1 and 2: 0 verdicts changed" in table
+    assert found[0]["key"] in table
+    assert json.loads(call("rules", "compare", "--from", "2", "--by", "user", "--json"))["changed"] == 0
+
+
+def test_a_rule_that_changes_the_verdict_on_a_group_is_seen(call, tmp_path):
+    """A site's own rule, since the built-in generations agree on verdicts."""
+    rule = VERDICT | {"subjects": ["group"], "generations": {"since": 2, "until": None}}
+    order = (
+        "few",
+        "site-verdict",
+        ["group-bound-below-limit", "strict-group-bound-below-limit", "bound-reaches-limit"],
+    )
+    (tmp_path / "insufficiency.json").write_text(json.dumps(document(rule, kind="insufficiency")))
+    (tmp_path / "precedence.json").write_text(json.dumps(ordering(order)))
+    arguments = ("rules", "compare", "--from", "1", "--by", "user", "--rules", str(tmp_path), "--json")
+    found = json.loads(call(*arguments))
+    other = [c for c in found["changes"] if c["verdict_from"] != c["verdict_to"]]
+    assert len(other) == found["verdicts_changed"] > 0
+    assert found["changes"][: len(other)] == other
+    assert {(c["verdict_to"], "site-verdict" in c["rules_to"]) for c in other} == {("INSUFFICIENT", True)}
 
 
 def test_routes_of_runs(call):
