@@ -58,10 +58,28 @@ class SkuLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Peculiar:
+    """Charges of which more is counted than the feed says.
+
+    Attributes:
+        unlisted: Of SKUs that the registry does not list.
+        unmetered: Without hours above 0; the whole charge period counts.
+        beyond_period: Of more hours than their charge period has.
+        credits: Of a negative amount; they take nothing away.
+    """
+
+    unlisted: int
+    unmetered: int
+    beyond_period: int
+    credits: int
+
+
+@dataclass(frozen=True, slots=True)
 class AccountLine:
     """One account; both names None: all of them together.
 
     Attributes:
+        peculiar: How many of its charges count for more than the feed says.
         assumptions: What the verdict rests on, with what stands behind it.
         notes: Where more was counted than the feed says, and why.
         skus: Its SKUs, the largest bound first.
@@ -70,6 +88,7 @@ class AccountLine:
     provider: str | None
     account: str | None
     bound: Bound
+    peculiar: Peculiar
     assumptions: Mapping[str, Status]
     notes: tuple[str, ...]
     skus: tuple[SkuLine, ...]
@@ -220,8 +239,9 @@ class _Judge:
             provider=provider,
             account=account,
             bound=self._bound(parts, blockers, ()),
+            peculiar=(peculiar := _peculiar(parts)),
             assumptions=_assumptions(parts, self._records.complete.status),
-            notes=tuple(_notes(parts)),
+            notes=tuple(_notes(parts, peculiar)),
             skus=tuple(lines),
         )
 
@@ -273,7 +293,17 @@ def _open(parts: Sequence[_Part]) -> Iterator[str]:
         )
 
 
-def _notes(parts: Sequence[_Part]) -> Iterator[str]:
+def _peculiar(parts: Sequence[_Part]) -> Peculiar:
+    counted = [part for part in parts if part.computes]
+    return Peculiar(
+        unlisted=sum(p.charges for p in parts if p.meaning.instance is None or p.meaning.how == "unknown"),
+        unmetered=sum(p.unmetered for p in counted),
+        beyond_period=sum(p.beyond for p in counted),
+        credits=sum(p.credit for p in counted),
+    )
+
+
+def _notes(parts: Sequence[_Part], peculiar: Peculiar) -> Iterator[str]:
     """Where more was counted than the feed says."""
     unknown = [part for part in parts if part.meaning.how == "unknown"]
     if unknown:
@@ -281,17 +311,10 @@ def _notes(parts: Sequence[_Part]) -> Iterator[str]:
             f"charges of SKUs that the registry does not list: {_named(unknown)}; the most that a node can hold "
             "counts, list them in a rates overlay"
         )
-    counted = [part for part in parts if part.computes]
     for n, what in (
-        (
-            sum(p.unmetered for p in counted),
-            "charges without hours above 0: {}; the whole charge period counts",
-        ),
-        (
-            sum(p.beyond for p in counted),
-            "charges of more hours than their charge period has: {}; the hours count",
-        ),
-        (sum(p.credit for p in counted), "credits: {}; they take nothing away"),
+        (peculiar.unmetered, "charges without hours above 0: {}; the whole charge period counts"),
+        (peculiar.beyond_period, "charges of more hours than their charge period has: {}; the hours count"),
+        (peculiar.credits, "credits: {}; they take nothing away"),
     ):
         if n:
             yield what.format(n)

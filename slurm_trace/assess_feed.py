@@ -13,6 +13,8 @@ from slurm_trace.analysis.feed import AccountLine, FeedRecords, bound_accounts
 from slurm_trace.analysis.provider_skus import ProviderSkus
 from slurm_trace.analysis.question import Question
 from slurm_trace.analysis.rates import Rates
+from slurm_trace.analysis.rules.evaluate import evaluate
+from slurm_trace.analysis.rules.observe import observe_accounts
 from slurm_trace.analysis.rules.ruleset import RuleSet
 from slurm_trace.analysis.thresholds import Threshold, Thresholds
 from slurm_trace.errors import UsageProblem
@@ -55,6 +57,12 @@ class FeedAssessment:
     records: FeedRecords
     total: AccountLine
     accounts: list[AccountLine]
+
+    def routes(self) -> list[list[dict[str, str | None]]]:
+        """What the current rules say of each account, with the rules behind it."""
+        columns = observe_accounts(self.accounts, self.question, self.records.complete.status)
+        decisions = evaluate(RuleSet.load(), columns, "group")
+        return [decisions.entries(i) for i in range(len(self.accounts))]
 
     def head(self, schema: str) -> dict[str, Any]:
         """What every JSON report of feeds begins with."""

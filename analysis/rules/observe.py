@@ -11,6 +11,7 @@ import pandas as pd
 from slurm_trace.analysis.claims import Claim
 from slurm_trace.analysis.energy import ERROR_PCT, board_watts
 from slurm_trace.analysis.envelope import Bools, Envelope
+from slurm_trace.analysis.feed import AccountLine
 from slurm_trace.analysis.groups import Group, Records
 from slurm_trace.analysis.question import Question
 from slurm_trace.analysis.rates import Rates
@@ -137,6 +138,35 @@ def observe_groups(groups: Sequence[Group], question: Question, records: Records
         "O10.users": np.array([g.users for g in groups], dtype=np.int64),
         "O10.fewest_jobs": _floats([g.fewest_jobs for g in groups]),
         "O10.fewest_users": _floats([g.fewest_users for g in groups]),
+    }
+
+
+def observe_accounts(
+    accounts: Sequence[AccountLine], question: Question, complete: Status
+) -> dict[str, Column]:
+    """All that a provider's feed tells of its accounts.
+
+    Args:
+        accounts: The accounts.
+        question: The threshold, the basis and the margin.
+        complete: What stands behind records_complete of the feeds.
+
+    Returns:
+        Columns of shape (accounts,).
+    """
+    bounds = [line.bound for line in accounts]
+    peculiar = [line.peculiar for line in accounts]
+    return observe_group_bounds(
+        [None if bound.reasons else bound.bound_flop for bound in bounds],
+        [len(bound.reasons) for bound in bounds],
+        [complete] * len(bounds),
+        question,
+    ) | {
+        "O02.ratio": _floats([bound.ratio for bound in bounds]),
+        "O20.hours": _floats([bound.hours for bound in bounds]),
+        "O20.beyond_period": _floats([one.beyond_period for one in peculiar]),
+        "O20.unmetered": _floats([one.unmetered for one in peculiar]),
+        "O20.unlisted": _floats([one.unlisted for one in peculiar]),
     }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slurm_trace.cli import output
+from slurm_trace.cli.footnotes import COLUMN, Footnotes
 from slurm_trace.cli.ranking import BASES
 from slurm_trace.cli.tables import TOP, flop, ratio
 from slurm_trace.errors import UsageProblem
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from slurm_trace.analysis.feed_disclosure import Disclosure
     from slurm_trace.assess_feed import FeedAssessment
 
+Routes = list[dict[str, str | None]]
+
 SCHEMA = "slurm-trace/feed/1"
 DEFAULT_MARGIN = "0.05"
 DISCLOSED_SCHEMA = "slurm-trace/feed-disclosed/1"
@@ -26,10 +29,9 @@ COLUMNS = (
     "bound_gpu_flop", "bound_cpu_flop", "bound_flop", "bound_flop_strict", "ratio", "verdict", "verdict_strict",
     "reasons",
 )  # fmt: skip
-ACCOUNT_COLUMNS = tuple(
-    name
-    for name in COLUMNS
-    if name not in ("sku", "taken_as", "how", "device", "devices", "vcpus", "verified")
+ACCOUNT_COLUMNS = (
+    *(n for n in COLUMNS if n not in ("sku", "taken_as", "how", "device", "devices", "vcpus", "verified")),
+    "routes",
 )
 DISCLOSED_COLUMNS = ("key", "accounts_below", "charges_below", "hours_below", "bound_flop_below", "verdict")
 
@@ -76,7 +78,7 @@ def feed(context: click.Context, /, output_format: str, **options: Any) -> None:
     if options["disclose"]:
         _disclose(found, options["by"], options["min_cell"], output_format)
     elif output_format == "json":
-        output.print_json(_head(found), "accounts", map(_account_json, found.accounts))
+        output.print_json(_head(found), "accounts", map(_account_json, found.accounts, found.routes()))
     elif output_format == "csv":
         columns = ACCOUNT_COLUMNS if options["by"] == "account" else COLUMNS
         output.print_csv(columns, _rows(found, options["by"]))
@@ -120,11 +122,12 @@ def _head(found: FeedAssessment) -> dict[str, Any]:
     }
 
 
-def _account_json(line: AccountLine) -> dict[str, Any]:
+def _account_json(line: AccountLine, routes: Routes) -> dict[str, Any]:
     return {
         "provider": line.provider,
         "account": line.account,
         **_bound(line.bound),
+        "routes": routes,
         **_grounds(line),
         "skus": [_sku(sku) for sku in line.skus],
     }
@@ -157,10 +160,10 @@ def _sku(line: SkuLine) -> dict[str, Any]:
 
 
 def _rows(found: FeedAssessment, by: str) -> Iterator[dict[str, Any]]:
-    for account in found.accounts:
+    for account, routes in zip(found.accounts, found.routes(), strict=True):
         whose = {"provider": account.provider, "account": account.account}
         if by == "account":
-            yield {**whose, **_bound(account.bound)}
+            yield {**whose, **_bound(account.bound), "routes": routes}
         for sku in account.skus if by == "sku" else ():
             yield {**whose, **_sku(sku)}
 
@@ -179,11 +182,11 @@ def _print(found: FeedAssessment, by: str) -> None:
         f"  from {bound.charges} charges, {sum(found.records.rejected.values())} rows rejected; SKUs "
         f"{digests['skus'][:12]}, rates {digests['rates'][:12]}, evaluator {digests['evaluator']}"
     )
-    lines = list(_rows(found, by))
+    lines, notes = list(_rows(found, by)), Footnotes()
     columns = ("account", *(() if by == "account" else ("SKU", "taken for")))
     figures = ("charges", "hours", "bound FLOP", "of T")
     output.print_table(
-        (*columns, *figures, "verdict", "strict"),
+        (*columns, *figures, "verdict", "strict", *((COLUMN,) if by == "account" else ())),
         (
             (
                 f"{line['provider'] or '-'}:{line['account']}",
@@ -194,6 +197,7 @@ def _print(found: FeedAssessment, by: str) -> None:
                 ratio(line["ratio"]),
                 line["verdict"],
                 line["verdict_strict"],
+                *((notes.mark(line["routes"]),) if by == "account" else ()),
             )
             for line in lines[:TOP]
         ),
@@ -202,6 +206,8 @@ def _print(found: FeedAssessment, by: str) -> None:
     )
     if len(lines) > TOP:
         click.echo(f"  and {len(lines) - TOP} more lines, further down in the same order (--format csv)")
+    for note in notes.lines():
+        click.echo(note)
     for text in (*bound.reasons, *found.total.notes):
         click.echo(f"  {output.printable(text)}")
     rests = (f"{name} ({status})" for name, status in found.total.assumptions.items())

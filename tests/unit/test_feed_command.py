@@ -390,3 +390,50 @@ def test_a_meter_that_is_disputed_leaves_the_sku_open(take, report):
     take(f"acme,i-1,t3.micro,1,{DAY},m5.large", header=head)
     (after,) = report()["accounts"]
     assert after["bound_flop"] is None or after["bound_flop"] >= before["bound_flop"]
+
+
+def test_what_the_rules_say_of_accounts(call, take, report):
+    late = "2031-01-01T00:00:00Z,2031-01-02T00:00:00Z"
+    take(
+        f"plain,i-1,g5.xlarge,24,1,USD,{DAY}",
+        f"beyond,i-2,g5.xlarge,48,1,USD,{DAY}",
+        f"unmetered,i-3,g5.xlarge,0,1,USD,{DAY}",
+        f"unlisted,i-4,never.heard,24,1,USD,{DAY}",
+        f"open,i-5,never.heard,24,1,USD,{late}",
+        f"large,i-6,p5.48xlarge,1000,1,USD,{DAY}",
+    )
+    document = report()
+    routes = {a["account"]: a["routes"] for a in document["accounts"]}
+    for account in document["accounts"]:
+        assert account["routes"][0]["route"] == account["verdict"]
+        assert account["routes"][0]["rule"]
+    beside = {name: {r["rule"] for r in told[1:]} for name, told in routes.items()}
+    assert beside["plain"] == set()
+    assert beside["beyond"] == {"hours-beyond-period"}
+    assert beside["unmetered"] == {"charges-without-hours"}
+    assert beside["unlisted"] == beside["open"] == {"skus-not-listed"}
+    assert {r["route"] for r in routes["open"]} == {"INSUFFICIENT", "WARN"}
+    table = call("feed")[1]
+    assert "WARN: more hours were charged than the charge period has" in table
+    assert "(rule hours-beyond-period)" in table
+    assert "(rule" not in call("feed", "--by", "sku")[1]
+    (line,) = [
+        one
+        for one in csv.DictReader(io.StringIO(call("feed", "--format", "csv")[1]))
+        if one["account"] == "open"
+    ]
+    assert json.loads(line["routes"]) == routes["open"]
+
+
+def test_a_large_part_of_the_threshold_is_a_warning(take, report, per_hour):
+    take(f"acme,i-1,p5.48xlarge,24,1,USD,{DAY}")
+    flop = per_hour("p5.48xlarge") * 24
+    for part, warned in ((1.9, True), (2.1, False)):
+        (account,) = report("--threshold", f"{int(flop * part)}")["accounts"]
+        assert account["verdict"] == "RULED_OUT"
+        assert ("group-large-part-of-threshold" in {r["rule"] for r in account["routes"]}) is warned
+
+
+def test_what_leaves_the_house_has_no_routes(take, report):
+    take(*(f"a{n},i-{n},never.heard,24,1,USD,{DAY}" for n in range(9)))
+    assert "skus-not-listed" not in json.dumps(report("--disclose"))

@@ -69,7 +69,7 @@ def test_the_list(call):
     found = json.loads(call("rules", "list", "--json"))
     jsonschema.validate(found, schema("rule-list"))
     assert [r["id"] for r in found["rules"]] == [r.id for r in RuleSet.load().rules]
-    assert [g["generation"] for g in found["generations"]] == [1, 2]
+    assert [g["generation"] for g in found["generations"]] == [1, 2, 3]
     older = json.loads(call("rules", "list", "--generation", "1", "--json"))
     assert {r["route"] for r in older["rules"]} == {"RULED_OUT", "NOT_RULED_OUT", "INSUFFICIENT"}
     table = call("rules", "list")
@@ -175,7 +175,7 @@ def test_changed_groups_are_listed_one_by_one(call):
     assert tuple(cells[0]) == (*GROUP_COLUMNS, *CHANGE_COLUMNS) == tuple(found[0])
     assert [line[1] for line in cells[1:]] == [change["key"] for change in found]
     table = call(*call_by_user, "--top", "1")
-    assert "groups, rules of generation 1 and 2: 0 verdicts changed" in table
+    assert "groups, rules of generation 1 and 3: 0 verdicts changed" in table
     assert found[0]["key"] in table
     assert json.loads(call("rules", "compare", "--from", "2", "--by", "user", "--json"))["changed"] == 0
 
@@ -202,7 +202,7 @@ def test_routes_of_runs(call):
     found = json.loads(call("rank", "--json"))
     jsonschema.validate(found, schema("rank"))
     assert found["inputs"]["rules"] == RuleSet.load().digest
-    assert found["inputs"]["rules_generation"] == 2
+    assert found["inputs"]["rules_generation"] == 3
     jobs = {j["job_id_raw"]: j for j in [*found["jobs"], *found["runaway_jobs"]]}
     for job in jobs.values():
         assert job["routes"][0]["route"] == job["verdict"]

@@ -75,6 +75,13 @@ CASES = {
     "energy-beyond-allocation": ("run", {"O17.over_allocation": 1.01}, [{"O17.over_allocation": 1.0}]),
     "bound-rests-on-counters": ("run", {"O19.rung": "busy"}, [{"O19.rung": "allocation"}]),
     "energy-counter-went-back": ("run", {"O17.resets": 1}, [{"O17.resets": 0}]),
+    **{
+        name: ("group", {f"O20.{feature}": 1}, [{f"O20.{feature}": 0}])
+        for name, feature in (
+            ("hours-beyond-period", "beyond_period"), ("charges-without-hours", "unmetered"),
+            ("skus-not-listed", "unlisted"),
+        )
+    },
     "looks-idle": ("run", {"O13.share": 0.95, "O14.mean_percent": 1}, [{"O13.share": 0.94}, {"O14.mean_percent": 1.1}]),
     "looks-busy": ("run", {"O13.share": 1, "O14.mean_percent": 50}, [{"O13.share": 0.5}, {"O14.mean_percent": 49.9}]),
 }  # fmt: skip

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from slurm_trace.analysis.feed import AccountLine, Bound, Peculiar
 from slurm_trace.analysis.ladder import RUNGS
 from slurm_trace.analysis.rules.bounds import STATUSES, observe_bounds, observe_group_bounds
 from slurm_trace.analysis.rules.compare import Comparison
 from slurm_trace.analysis.rules.evaluate import evaluate
-from slurm_trace.analysis.rules.observe import observe_groups, observe_runs, observe_samples
+from slurm_trace.analysis.rules.observe import observe_accounts, observe_groups, observe_runs, observe_samples
 from slurm_trace.analysis.rules.ruleset import RuleSet, generations
 from slurm_trace.analysis.verdicts import VERDICTS, Question, group_verdict, verdicts
 from slurm_trace.store.summaries import COLUMNS
@@ -148,7 +149,10 @@ def test_features_are_those_of_the_registry_and_none_is_never_given(found):
     of_runs = found.observed() | observe_samples(found.envelope, summaries, found.rates)
     assert of_runs.keys() == {f.id for f in features.values() if "run" in f.subjects}
     of_groups = observe_groups(found.groups("user"), found.question, found.records)
-    assert of_groups.keys() == {f.id for f in features.values() if "group" in f.subjects}
+    nothing = Bound(1, 1, None, None, None, None, "INSUFFICIENT", "INSUFFICIENT", ("open",))
+    line = AccountLine("p", "a", nothing, Peculiar(0, 0, 0, 0), {}, (), ())
+    of_accounts = observe_accounts([line], found.question, "assumed")
+    assert of_groups.keys() | of_accounts.keys() == {f.id for f in features.values() if "group" in f.subjects}
 
 
 def test_what_a_run_is_part_of(tmp_path):
