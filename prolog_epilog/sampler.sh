@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # Starting a sampler from the Prolog; sourced by it, never run, where hooks.conf says `sampler_start=`.
 # The sampler must outlive the Prolog, which slurmd ends by killing its process group.
-# shellcheck disable=SC2154 # common.sh reads the configuration
+# shellcheck disable=SC2154 # common.sh reads the configuration and the moment
 
 # The sampler's own file says `PID START`: process id, and field 22 of its /proc/PID/stat, for ids are used again.
 sampler_runs() {
@@ -19,7 +19,8 @@ start_sampler() {
     # shellcheck disable=SC2086 # a command and its arguments
     set -- $sampler_command
     if [ "$sampler_start" = systemd ]; then
-        systemd-run --no-block --collect --quiet --unit=slurm-trace-sampler --uid="$sampler_user" \
+        # A name of its own: one that ends may still have its unit.
+        systemd-run --no-block --collect --quiet --unit="slurm-trace-sampler-$moment" --uid="$sampler_user" \
             -p Nice=19 -p MemoryMax=128M -p OOMScoreAdjust=-500 -p KillMode=mixed -p TimeoutStopSec=15 \
             -p NoNewPrivileges=yes -p ProtectSystem=full -p ProtectHome=yes -p PrivateNetwork=yes "$@" ||
             say "systemd-run did not start the sampler"

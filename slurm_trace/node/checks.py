@@ -72,13 +72,21 @@ class Place:
 
 def run_checks(place: Place) -> Iterator[Check]:
     """All checks, one after the other."""
-    yield from _hooks(place)
-    yield from _directories(place)
+    yield from _where_allowed("hooks", _hooks(place))
+    yield from _where_allowed("leases", _directories(place))
     yield _sampler(place)
-    yield from _slurm_conf(place)
-    yield from _devices(place)
+    yield from _where_allowed("slurm.conf", _slurm_conf(place))
+    yield from _where_allowed("devices", _devices(place))
     yield _clock()
-    yield from _spool(place)
+    yield from _where_allowed("spool", _spool(place))
+
+
+def _where_allowed(name: str, checks: Iterator[Check]) -> Iterator[Check]:
+    """What this user may not look at is not known."""
+    try:
+        yield from checks
+    except OSError as error:
+        yield Check(name, "unknown", f"{error.filename or name}: {error.strerror}; run this as root")
 
 
 def _hooks(place: Place) -> Iterator[Check]:
@@ -278,6 +286,8 @@ def _ask_driver(make: Callable[[], DeviceSource]) -> list[DeviceInfo] | str:
                 source.close()
         except TraceError as error:
             answer.append(str(error))
+        except Exception as error:  # noqa: BLE001 - a driver's library may raise anything
+            answer.append(f"the driver's library failed ({type(error).__name__}: {error})")
 
     # A driver that hangs cannot be called back: it is left behind.
     thread = threading.Thread(target=ask, daemon=True)

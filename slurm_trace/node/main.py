@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ from slurm_trace.node.watchdog import Watchdog
 from slurm_trace.version import VERSION
 
 _STOP_S = 5.0
+# Longer than an ending sampler takes for its last readings and deliveries.
+_ENDING_S, _LOOK_S = 20.0, 0.1
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +95,12 @@ def run(given: dict[str, Any]) -> int:
     write = to_syslog if syslog_too else to_stderr
     for folder in (config.spool_folder, config.outbox_folder, config.sampler_folder):
         _ensure(folder)
-    with _only_one(config.spool_folder) as alone:
+
+    def is_ending() -> bool:
+        """It withdrew before the lease came for which this one was started, and will not see it."""
+        return until_idle and running(config.sampler_folder) is None
+
+    with _only_one(config.spool_folder, is_ending) as alone:
         if not alone:
             if until_idle:
                 return 0
@@ -116,12 +123,12 @@ def _serve(config: NodeConfig, write: Callable[[str], None], until_idle: bool) -
 
     def is_over() -> bool:
         withdraw(config.sampler_folder)
-        if not reader.scan().open:
+        if all(lease.stem in sampler.sealed for lease in reader.scan().open):
             return True
-        announce(config.sampler_folder)
+        _announce(config, log)
         return False
 
-    announce(config.sampler_folder)
+    _announce(config, log)
     try:
         sampler.resume()
         # Signals come to this thread, which never waits for the driver.
@@ -134,6 +141,15 @@ def _serve(config: NodeConfig, write: Callable[[str], None], until_idle: bool) -
         # The interpreter would wait for the driver's library, and that for the call that hangs.
         os._exit(0)
     return 0
+
+
+def _announce(config: NodeConfig, log: Log) -> None:
+    try:
+        announce(config.sampler_folder)
+    except OSError as error:
+        log.trouble(
+            "pid", f"{config.sampler_folder} cannot be written: {error.strerror}; prologs start others"
+        )
 
 
 def make_source(config: NodeConfig) -> DeviceSource:
@@ -175,14 +191,14 @@ def status(given: dict[str, Any]) -> int:
     """Print what the sampler says of itself, and what lies in its directories. 1: no sampler runs."""
     config = configure(given.pop("config", None), given)
     pid = running(config.sampler_folder)
-    outbox = list(config.outbox_folder.glob("*.spool"))
+    spool, outbox = _names(config.spool_folder), _names(config.outbox_folder)
     lines = {
         "running": pid or "no",
-        "open": _count(config.spool_folder, OPEN),
-        "undelivered": _count(config.spool_folder, SEALED),
-        "damaged": _count(config.spool_folder, DAMAGED),
-        "outbox": len(outbox),
-        "outbox_bytes": sum(path.stat().st_size for path in outbox),
+        "open": _count(spool, OPEN),
+        "undelivered": _count(spool, SEALED),
+        "damaged": _count(spool, DAMAGED),
+        "outbox": _count(outbox, ".spool"),
+        "outbox_bytes": "unknown" if outbox is None else _bytes(config.outbox_folder, outbox),
     }
     for key, value in lines.items():
         sys.stdout.write(f"{key}={value}\n")
@@ -191,8 +207,27 @@ def status(given: dict[str, Any]) -> int:
     return 0 if pid else 1
 
 
-def _count(folder: Path, suffix: str) -> int:
-    return sum(1 for _ in folder.glob(f"*{suffix}"))
+def _names(folder: Path) -> list[str] | None:
+    """What lies in a folder, but for hidden files; None where that cannot be seen."""
+    try:
+        return [name for name in os.listdir(folder) if not name.startswith(".")]  # noqa: PTH208
+    except FileNotFoundError:
+        return []
+    except OSError:
+        return None
+
+
+def _count(names: list[str] | None, suffix: str) -> int | str:
+    return "unknown" if names is None else sum(name.endswith(suffix) for name in names)
+
+
+def _bytes(folder: Path, names: Sequence[str]) -> int:
+    size = 0
+    for name in names:
+        # One may be fetched meanwhile.
+        with contextlib.suppress(OSError):
+            size += (folder / name).stat().st_size if name.endswith(".spool") else 0
+    return size
 
 
 def _ensure(folder: Path) -> None:
@@ -205,12 +240,27 @@ def _ensure(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _only_one(folder: Path) -> Any:
-    """Whether this is the only sampler of a spool directory, for as long as it lasts."""
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
+def _only_one(folder: Path, is_ending: Callable[[], bool]) -> Iterator[bool]:
+    """Whether this is the only sampler of a spool directory, for as long as it lasts; one that ends is waited for."""
+    try:
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"{folder} cannot be written ({error.strerror}); give it to the sampler's user, on a disk with space"
+        ) from None
+    with lock:
+        until = time.monotonic() + _ENDING_S
+        while not _locked(lock.fileno()):
+            if time.monotonic() > until or not is_ending():
+                yield False
+                return
+            time.sleep(_LOOK_S)
         yield True
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

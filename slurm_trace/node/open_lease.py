@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from slurm_trace.node.devices.base import DeviceInfo
 from slurm_trace.node.lease import Lease, LeaseEnd
 from slurm_trace.node.rings import Window
 from slurm_trace.node.spool import MS, RING, SAMPLE, CounterMoment, Event, Gap, MetaValue
-from slurm_trace.node.spool_writer import Batch, ChunkRows, SpoolFailed, SpoolWriter
+from slurm_trace.node.spool_writer import Batch, ChunkRows, SpoolDamaged, SpoolFailed, SpoolWriter
 
 OPEN, SEALED, DAMAGED = ".open", ".sealed", ".damaged"
 
@@ -172,7 +173,7 @@ class OpenLease:
 
         Raises:
             SpoolFailed: It could not be written. Samples are dropped and counted, their time is a gap; the rest is
-                kept for the next flush.
+                kept for the next flush. Where the file is damaged or gone, that one begins another.
         """
         batch = self._notes
         batch.chunks = self._chunks()
@@ -182,6 +183,9 @@ class OpenLease:
         batch.meta = {**meta, "dropped_samples": self.dropped_samples, "attribution": self.attribution}
         try:
             self._ready().write(batch)
+        except SpoolDamaged as error:
+            self._drop()
+            raise self._begin_anew(error) from None
         except SpoolFailed:
             self._drop()
             raise
@@ -210,6 +214,19 @@ class OpenLease:
         Raises:
             SpoolFailed: The file could not be closed. Call again later.
         """
+        try:
+            return self._close(closed, to_ns, to_wall_ns, meta, because)
+        except SpoolDamaged as error:
+            raise self._begin_anew(error) from None
+
+    def _close(
+        self,
+        closed: str,
+        to_ns: int | None,
+        to_wall_ns: int | None,
+        meta: Mapping[str, MetaValue],
+        because: str,
+    ) -> Path:
         if not self._marked:
             self._cut(to_ns)
             self.flush(meta)
@@ -220,8 +237,20 @@ class OpenLease:
         writer = self._writer or SpoolWriter.resume(self._path)
         self._writer = None
         if writer is None:
-            raise SpoolFailed(f"{self._path}: it was there and is no more")
+            raise SpoolDamaged(f"{self._path}: it was there and is no more")
         return seal(writer)
+
+    def _begin_anew(self, error: SpoolDamaged) -> SpoolFailed:
+        """The file is kept aside; what was in it is a gap, since the begin of the part, in the one that comes next."""
+        self.suspend()
+        self._writer, self._marked = None, False
+        with contextlib.suppress(OSError):
+            self._path.replace(self._path.with_name(self._path.name + DAMAGED))
+        self._notes.gaps = []
+        for uuid, coverage in self._coverage.items():
+            self._written[uuid] = self.from_ns
+            coverage.rewind(self.from_ns, "spool_lost")
+        return SpoolFailed(f"{error}; begun anew")
 
     def _last_gaps(self, closed: str, to_ns: int | None, because: str) -> list[Gap]:
         if self.attribution == "unknown":
@@ -241,9 +270,20 @@ class OpenLease:
         if self._writer is None:
             meta = {**self._begin, "attribution": self.attribution}
             self._writer = SpoolWriter.create(self._path, meta, list(self.devices.values()))
-        elif self.devices:
+            return self._writer
+        self._find_file()
+        if self.devices:
             self._writer.add_devices(list(self.devices.values()))
         return self._writer
+
+    def _find_file(self) -> None:
+        """SQLite goes on writing to a file that somebody has removed."""
+        try:
+            self._path.stat()
+        except FileNotFoundError:
+            raise SpoolDamaged(f"{self._path}: somebody removed it") from None
+        except OSError as error:
+            raise SpoolFailed(f"{self._path}: {error.strerror}") from None
 
     def _cut(self, to_ns: int | None) -> None:
         """Leave out what was read after the end, but for the first reading: it ends the last interval."""
@@ -296,6 +336,7 @@ def seal(writer: SpoolWriter) -> Path:
 
     Raises:
         SpoolFailed: The last writes did not reach the disk, or the file cannot be renamed.
+        SpoolDamaged: The file is none any more.
     """
     target = writer.path.with_name(sealed_name(writer.meta))
     writer.finish()

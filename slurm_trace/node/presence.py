@@ -5,6 +5,7 @@ Ids of processes are used again, so the start time (field 22 of /proc/PID/stat) 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -42,4 +43,5 @@ def announce(directory: str | Path) -> None:
 def withdraw(directory: str | Path) -> None:
     """Take it back, before the last look for leases: a prolog that comes after it starts a new sampler."""
     if running(directory) == os.getpid():
-        Path(directory, FILE).unlink()
+        with contextlib.suppress(OSError):
+            Path(directory, FILE).unlink()

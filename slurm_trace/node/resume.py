@@ -28,6 +28,7 @@ def reopen(folder: Path, keeper: SpoolKeeper, log: Log) -> dict[str, list[SpoolW
 
 
 def _reopen(path: Path, keeper: SpoolKeeper, log: Log) -> SpoolWriter | None:
+    writer = None
     try:
         writer = SpoolWriter.resume(path)
         if writer is None:
@@ -40,6 +41,8 @@ def _reopen(path: Path, keeper: SpoolKeeper, log: Log) -> SpoolWriter | None:
                 keeper.mark(stem)
             writer = None
     except SpoolDamaged as error:
+        if writer is not None:
+            writer.close()
         kept = path.with_name(path.name + DAMAGED)
         log.trouble("damaged", f"{path.name} cannot be resumed ({error}); kept as {kept.name}")
         with contextlib.suppress(OSError):

@@ -40,7 +40,14 @@ _PRAGMAS = (
     "cache_size = -128",
     "temp_store = MEMORY",
 )
-_NEEDED = frozenset({"format", "part", "from_ns", "lease.job_id", "lease.moment", "lease.boot_id"})
+_WHOLE_NUMBERS = ("part", "from_ns", "dropped_samples", "lease.job_id", "lease.moment", "lease.opened_cs")
+_NEEDED = frozenset(
+    {"format", "part", "from_ns", "attribution", "lease.job_id", "lease.moment", "lease.boot_id"}
+)
+# What SQLite says of a disk, rather than of a file; only Python 3.11 has its numbers.
+_MAY_PASS = ("disk I/O", "is full", "unable to open", "readonly", "locked", "out of memory", "interrupted")
+# The schema of a damaged file may stand in SQLite's message, as bytes that are no text.
+_FAILURES = (sqlite3.Error, UnicodeError)
 # A lease that holds devices grows; one that holds none should stay as small as SQLite allows.
 _PAGE_BYTES, _SMALL_PAGE_BYTES = 4096, 1024
 
@@ -97,7 +104,7 @@ class SpoolWriter:
             # The log of a file that is no more would be taken for this one's.
             path.with_name(path.name + "-wal").unlink(missing_ok=True)
             connection = _connect(path, _PAGE_BYTES if devices else _SMALL_PAGE_BYTES)
-        except (sqlite3.Error, OSError) as error:
+        except (*_FAILURES, OSError) as error:
             raise SpoolFailed(f"{path}: {error}") from None
         try:
             connection.execute("BEGIN")
@@ -107,7 +114,7 @@ class SpoolWriter:
             _put_devices(connection, devices)
             connection.execute("COMMIT")
             return cls(path, connection)
-        except sqlite3.Error as error:
+        except _FAILURES as error:
             connection.close()
             raise SpoolFailed(f"{path}: {error}") from None
 
@@ -121,26 +128,56 @@ class SpoolWriter:
         """
         try:
             connection = _connect(path, _PAGE_BYTES)
-        except sqlite3.Error as error:
+        except _FAILURES as error:
             raise _kind(error)(str(error)) from None
         try:
             if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 connection.close()
                 return None
             writer = cls(path, connection)
-            missing = _NEEDED - set(writer.meta)
-        except sqlite3.Error as error:
+            writer._check()
+        except (SpoolDamaged, SpoolFailed):
+            connection.close()
+            raise
+        except _FAILURES as error:
             connection.close()
             raise _kind(error)(str(error)) from None
-        if missing:
-            writer.close()
-            raise SpoolDamaged(f"no {min(missing)} in it")
+        except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+            connection.close()
+            raise SpoolDamaged(f"{type(error).__name__}: {error}") from None
         return writer
+
+    def _check(self) -> None:
+        """A page may be damaged so that SQLite still reads it: all that is gone by later is looked at once."""
+        meta = self.meta
+        missing = _NEEDED - set(meta)
+        if missing:
+            raise SpoolDamaged(f"no {min(missing)} in it")
+        if not all(
+            isinstance(key, str) and isinstance(value, (str, int, type(None))) for key, value in meta.items()
+        ):
+            raise SpoolDamaged("its meta table holds something else than text and numbers")
+        for key in _WHOLE_NUMBERS:
+            if int(meta.get(key) or 0) < 0:
+                raise SpoolDamaged(f"{key} is below 0")
+        if not self.path.name.startswith(f"{meta['lease.job_id']}.{meta['lease.moment']}."):
+            raise SpoolDamaged("its name is of another lease")
+        for device in self.devices():
+            if not isinstance(device.uuid, str) or not isinstance(device.capability, dict):
+                raise SpoolDamaged("it lists something else than devices")
+        self.covered()
 
     @property
     def meta(self) -> dict[str, MetaValue]:
-        """What is in the file's meta table now."""
-        return dict(self._file.execute("SELECT key, value FROM meta").fetchall())
+        """What is in the file's meta table now.
+
+        Raises:
+            SpoolDamaged, SpoolFailed: It cannot be read.
+        """
+        try:
+            return dict(self._file.execute("SELECT key, value FROM meta").fetchall())
+        except _FAILURES as error:
+            raise _kind(error)(f"{self.path}: {error}") from None
 
     @property
     def continues(self) -> bool:
@@ -151,7 +188,7 @@ class SpoolWriter:
     def covered(self) -> dict[str, int]:
         """Device → time of its last written sample."""
         rows = self._file.execute("SELECT uuid, covered_ns FROM device")
-        return {uuid: at for uuid, at in rows if at is not None}
+        return {uuid: int(at) for uuid, at in rows if at is not None}
 
     def devices(self) -> list[DeviceInfo]:
         """The devices that are in the file."""
@@ -162,6 +199,7 @@ class SpoolWriter:
 
         Raises:
             SpoolFailed: They could not be written.
+            SpoolDamaged: They never can be.
         """
         if all(device.uuid in self._numbers for device in devices):
             return
@@ -174,6 +212,7 @@ class SpoolWriter:
 
         Raises:
             SpoolFailed: Nothing of it was written.
+            SpoolDamaged: Nothing of it was, or ever can be.
         """
         with self._transaction():
             for chunk in batch.chunks:
@@ -211,19 +250,20 @@ class SpoolWriter:
 
         Raises:
             SpoolFailed: The last writes did not reach the disk; the file can be opened again.
+            SpoolDamaged: The file is none any more.
         """
         try:
             mode = self._file.execute("PRAGMA journal_mode = DELETE").fetchone()[0]
             if mode != "delete":
                 raise SpoolFailed(f"{self.path}: the log of changes could not be merged")
-        except sqlite3.Error as error:
-            raise SpoolFailed(f"{self.path}: {error}") from None
+        except _FAILURES as error:
+            raise _kind(error)(f"{self.path}: {error}") from None
         finally:
             self.close()
 
     def close(self) -> None:
         """Close it, to be resumed."""
-        with contextlib.suppress(sqlite3.Error):
+        with contextlib.suppress(*_FAILURES):
             self._file.close()
 
     def _put_chunk(self, chunk: ChunkRows) -> None:
@@ -245,19 +285,19 @@ class SpoolWriter:
             try:
                 yield
             except BaseException:
-                with contextlib.suppress(sqlite3.Error):
+                with contextlib.suppress(*_FAILURES):
                     self._file.execute("ROLLBACK")
                 raise
             self._file.execute("COMMIT")
-        except sqlite3.Error as error:
-            with contextlib.suppress(sqlite3.Error):
+        except _FAILURES as error:
+            with contextlib.suppress(*_FAILURES):
                 self._file.execute("ROLLBACK")
-            raise SpoolFailed(f"{self.path}: {error}") from None
+            raise _kind(error)(f"{self.path}: {error}") from None
 
 
-def _kind(error: sqlite3.Error) -> type[SpoolDamaged | SpoolFailed]:
+def _kind(error: Exception) -> type[SpoolDamaged | SpoolFailed]:
     """No space or a broken disk may pass; what is no database stays none."""
-    return SpoolFailed if isinstance(error, sqlite3.OperationalError) else SpoolDamaged
+    return SpoolFailed if any(words in str(error) for words in _MAY_PASS) else SpoolDamaged
 
 
 def _connect(path: Path, page_bytes: int) -> sqlite3.Connection:
@@ -266,7 +306,7 @@ def _connect(path: Path, page_bytes: int) -> sqlite3.Connection:
     try:
         for pragma in (f"page_size = {page_bytes}", *_PRAGMAS):
             connection.execute(f"PRAGMA {pragma}")
-    except sqlite3.Error:
+    except _FAILURES:
         connection.close()
         raise
     return connection

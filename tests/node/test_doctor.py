@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -219,3 +220,34 @@ def test_command_ends_with_one_where_a_check_failed(place: Place, tmp_path: Path
     status = {check["name"]: check["status"] for check in report["checks"]}
     assert status["hook run"] in ("ok", "warn")
     assert (status["spool"], status["PrologFlags"]) == ("fail", "ok")
+
+
+def test_what_this_user_may_not_see_is_unknown(place: Place) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root to become a user without rights")
+    locked = place.spool.with_name("locked")
+    (locked / "open").mkdir(parents=True)
+    locked.chmod(0o700)
+    place = replace(place, spool=locked / "open", hooks=locked / "open")
+    for parent in locked.parents:
+        if parent.stat().st_uid == os.geteuid() and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o011)
+    os.seteuid(65534)
+    try:
+        found = list(run_checks(place))
+    finally:
+        os.seteuid(0)
+    assert [(one.name, one.status) for one in found if one.name in ("hooks", "spool")] == [
+        ("hooks", "unknown"),
+        ("spool", "unknown"),
+    ]
+    assert all("run this as root" in one.text for one in found if one.name in ("hooks", "spool"))
+
+
+def test_library_that_fails_in_its_own_way_is_not_one_that_hangs(place: Place) -> None:
+    def broken() -> SimpleNamespace:
+        raise ValueError("no such symbol")
+
+    (devices,) = [one for one in run_checks(replace(place, source=broken)) if one.name == "devices"]
+    assert devices.status == "fail"
+    assert "ValueError: no such symbol" in devices.text

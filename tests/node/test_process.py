@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -235,6 +236,42 @@ def test_until_idle_ends_with_the_last_lease(host: Host) -> None:
     host.end(stem)
     assert sampler.wait(10) == 0
     assert len(host.sealed(1)) == 1
+
+
+def test_one_that_ends_is_waited_for(host: Host) -> None:
+    """It looked for leases before this one came, and delivers its last files."""
+    host.spool.mkdir()
+    with (host.spool / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stem = host.lease()
+        sampler = host.start("--until-idle", errors=str(host.folder / "errors"))
+        time.sleep(1.0)
+        assert sampler.poll() is None
+        assert host.chunks_of(stem) == 0
+    within(20, lambda: host.chunks_of(stem) > 0)
+    host.end(stem)
+    assert sampler.wait(10) == 0
+    assert len(host.sealed(1)) == 1
+
+
+def test_until_idle_does_not_stay_for_a_lease_that_was_given_up(host: Host) -> None:
+    host.lease()
+    sampler = host.start("--until-idle", more_settings="lost_s=1\n")
+    assert sampler.wait(20) == 0
+    (spool,) = host.sealed(1)
+    assert spool.closed == "lost"
+
+
+def test_a_spool_that_cannot_be_written_is_one_line(host: Host) -> None:
+    (host.spool / ".lock").mkdir(parents=True)
+    done = host.call("run", *host.words())
+    assert (done.returncode, done.stderr.count("\n")) == (4, 1)
+
+
+def test_status_of_what_cannot_be_seen_is_unknown(host: Host) -> None:
+    host.spool.parent.joinpath("outbox").write_text("no directory")
+    told = host.call("status", *host.words()).stdout.splitlines()
+    assert {"open=0", "outbox=unknown", "outbox_bytes=unknown"} <= set(told)
 
 
 def test_wrong_settings_are_one_line(host: Host) -> None:
