@@ -21,6 +21,7 @@ from slurm_trace.node.devices.base import DeviceInfo
 from slurm_trace.node.fields import COUNTER_NAMES, FIELDS, invalid
 from slurm_trace.node.spool import Chunk, Spool, SpoolDamaged, read_spool
 from slurm_trace.store.bulk import NO_INTEGER
+from slurm_trace.store.fit import INT_MAX
 from slurm_trace.store.models import NAME_MAX
 from slurm_trace.store.spool_copy import sealed_as
 from slurm_trace.store.spool_values import (
@@ -313,7 +314,9 @@ def _counters(spool: Spool, numbers: Mapping[str, int]) -> tuple[list[tuple[Any,
                     value = None
                     untrue[read.uuid] += 1
             values.append(value)
-        times = (check_number("mono_ns", read.mono_ns, 0), check_number("took_ns", read.took_ns, 0))
+        mono_ns = check_number("mono_ns", read.mono_ns, 0)
+        # The end of the read is stored too.
+        times = (mono_ns, check_number("took_ns", read.took_ns, 0, INT_MAX - mono_ns))
         wall = check_number("wall_ns", read.wall_ns, NO_INTEGER)
         rows.append((numbers[read.uuid], check_word("moment", read.moment, 32), *times, wall, *values))
     return rows, untrue

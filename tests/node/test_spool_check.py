@@ -127,6 +127,7 @@ CHANGES = {
     "a time below nought": ["UPDATE gap SET from_ns = -1"],
     "infinity": ["UPDATE event SET mono_ns = 9e999"],
     "an event without a kind": ["UPDATE event SET kind = NULL"],
+    "a read that ends beyond all time": ["UPDATE counter_read SET took_ns = 9223372036854775807"],
     "counters of text": ["UPDATE counter_read SET energy_mj = 'x'"],
     "counters of a fraction": ["UPDATE counter_read SET energy_mj = 1.5"],
 }
