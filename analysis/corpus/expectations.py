@@ -43,8 +43,8 @@ def route_text(answers: Sequence[Judged]) -> str:
     """Every route of an instance as a short text.
 
     A run or a group is verdict and strict verdict by their first letters, then `!` for a record that was never closed,
-    `w` for a warning, and `flua` for an attribution to its family, lineage, user and account. Equal neighbours are
-    counted: `RN*3,NNw; cluster NN; user RR,NI`.
+    `w` for a warning, `flua` for an attribution to its family, lineage, user and account, and the verdict together with
+    a base model. Equal neighbours are counted: `RN*3,NNw; cluster NN; user RR,NI+N`.
     """
     kinds = dict.fromkeys(answer.kind for answer in answers)
     parts = []
@@ -66,7 +66,10 @@ def _code(answer: Judged) -> str:
     warned = "w" if "WARN" in answer.beside else ""
     attributed = "".join(KINDS[text] for text in answer.beside if text in KINDS)
     open_end = "!" if answer.runaway else ""
-    return LETTERS[answer.verdict] + LETTERS[answer.verdict_strict] + open_end + warned + attributed
+    with_base = "" if answer.with_base is None else "+" + LETTERS[answer.with_base]
+    return (
+        LETTERS[answer.verdict] + LETTERS[answer.verdict_strict] + open_end + warned + attributed + with_base
+    )
 
 
 @dataclass(frozen=True, slots=True)

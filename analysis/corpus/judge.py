@@ -6,7 +6,7 @@ alone and among others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Any, cast
@@ -18,8 +18,9 @@ from slurm_trace.accounting.events import Event
 from slurm_trace.analysis.capacity import Inventory
 from slurm_trace.analysis.completeness import Completeness, completeness
 from slurm_trace.analysis.corpus.anchors import Anchors
-from slurm_trace.analysis.corpus.site import Counted, Run, Site
+from slurm_trace.analysis.corpus.site import CLUSTER, Counted, LeaseReads, Run, Site
 from slurm_trace.analysis.envelope import Envelope, envelope
+from slurm_trace.analysis.group import NO_TERMS, Group, Terms
 from slurm_trace.analysis.groups import Grouping
 from slurm_trace.analysis.ladder import PIPES, Telemetry
 from slurm_trace.analysis.memberships import By, memberships
@@ -30,6 +31,7 @@ from slurm_trace.analysis.rules.membership import observe_membership
 from slurm_trace.analysis.rules.observe import observe_groups, observe_runs
 from slurm_trace.analysis.rules.ruleset import RuleSet
 from slurm_trace.analysis.thresholds import Thresholds
+from slurm_trace.analysis.unattributed import unattributed
 from slurm_trace.analysis.verdicts import RULED_OUT, VERDICTS, Question, verdicts
 from slurm_trace.site.profile import SiteProfile
 
@@ -66,6 +68,7 @@ class Judged:
         kind: "run", or the kind of the group.
         key: Cluster, raw id and submit time of a run, else the name of the group.
         beside: What the rules say beside the verdict: WARN, ATTRIBUTE(user).
+        with_base: The verdict on a group together with the base model that was added to it.
         true_flop: Operations really performed by all its members; None if one of them is not simulated.
         below: Why the bound is not one-sided; "" where it is.
     """
@@ -77,6 +80,7 @@ class Judged:
     bound_flop: int | None
     true_flop: int | None
     beside: tuple[str, ...] = ()
+    with_base: str | None = None
     runaway: bool = False
     below: str = ""
 
@@ -103,6 +107,9 @@ class Judge:
         """What is said of the runs and the groups of each of these sites, which can share a table."""
         ask, period = sites[0].ask, sites[0].period
         threshold = self._thresholds.get(ask.threshold)
+        if ask.base_flop is not None:
+            threshold = threshold.on_base(ask.base_flop)
+        terms = Terms(within_s=ask.within_s, base_flop=ask.base_flop if threshold.of_base is None else None)
         question = Question(threshold.flop, ask.basis)
         if ask.margin is not None:
             question = replace(question, margin=ask.margin)
@@ -129,9 +136,11 @@ class Judge:
             rejected={_apart(n, site.clusters[0]): site.rejected for n, site in enumerate(sites)},
             window=(None, None),
             period=period or (0, self._anchors.as_of),
+            unattributed={} if bounds.ladder is None else unattributed(_ends(sites), bounds.ladder.cards),
         )
         inventory = Inventory(self._rates, profile, ask.basis, self._anchors.as_of)
-        asked = _Asked(bounds, question, self._rules, records, inventory, rows)
+        beyond = {_apart(n, CLUSTER): site.unattributed_flop for n, site in enumerate(sites)}
+        asked = _Asked(bounds, question, self._rules, records, inventory, terms, rows, beyond)
         owner = np.repeat(np.arange(len(sites)), [len(site.runs) for site in sites])
         found: list[list[Judged]] = [[] for _ in sites]
         of_groups = (one for level in sites[0].levels for one in asked.groups(cast(By, level)))
@@ -147,6 +156,7 @@ def tables(sites: Sequence[Site]) -> Iterator[list[int]]:
         leaves_open = bool(
             site.rejected
             or site.imports is not None
+            or site.reads
             or any(None in (run.user, run.account) for run in site.runs)
         )
         wide = site.levels != ("cluster",)
@@ -209,6 +219,22 @@ def _telemetry(sites: Sequence[Site]) -> Telemetry:
     return Telemetry(table.sort_values("run_id", kind="stable", ignore_index=True), tuple(kinds))
 
 
+def _ends(sites: Sequence[Site]) -> pd.DataFrame:
+    """What was read at the ends of leases, in the form in which the store gives it."""
+    reads = [
+        replace(read, cluster=_apart(n, read.cluster)) for n, site in enumerate(sites) for read in site.reads
+    ]
+    columns: dict[str, Any] = {}
+    for one in fields(LeaseReads):
+        values = [getattr(read, one.name) for read in reads]
+        columns[one.name] = (
+            pd.Categorical(values)
+            if one.name in ("cluster", "boot_id", "uuid", "driver", "name", "mig_profile")
+            else pd.array(values, dtype="Int64")
+        )
+    return pd.DataFrame(columns)
+
+
 def _complete(site: Site, cluster: str) -> Completeness:
     return Completeness("proven") if site.imports is None else completeness(site.imports, cluster, None, None)
 
@@ -239,11 +265,20 @@ class _Asked:
         rules: RuleSet,
         records: Records,
         inventory: Inventory,
+        terms: Terms,
         rows: Sequence[Run],
+        beyond: Mapping[str, int],
     ) -> None:
         self._bounds, self._question, self._rules = bounds, question, rules
-        self._records, self._rows = records, rows
-        self._grouping = Grouping(bounds, bounds.started, question, records, inventory)
+        self._records, self._rows, self._terms, self._beyond = records, rows, terms, beyond
+        plain = Grouping(bounds, bounds.started, question, records, inventory)
+        # What a run is part of has no window and no base model.
+        self._plain = plain
+        self._grouping = (
+            plain
+            if terms == NO_TERMS
+            else Grouping(bounds, bounds.started, question, records, inventory, terms)
+        )
 
     def runs(self) -> Iterator[Judged]:
         """Every run."""
@@ -251,7 +286,7 @@ class _Asked:
         complete = {name: one.status for name, one in self._records.complete.items()}
         plain, strict = (verdicts(bounds, question, strict=s, rules=self._rules) for s in (False, True))
         columns = observe_runs(bounds, question, complete)
-        columns |= observe_membership(self._grouping, plain)
+        columns |= observe_membership(self._plain, plain)
         decisions = evaluate(self._rules, columns)
         for i, row in enumerate(self._rows):
             verdict, *beside = decisions.routes(i)
@@ -276,8 +311,7 @@ class _Asked:
         members = self._members(level)
         for n, group in enumerate(found):
             mine = members[group.key]
-            truths = [self._rows[i].true_flop for i in mine]
-            truth = None if None in truths else sum(t for t in truths if t is not None)
+            truth = self._truth(level, [self._rows[i] for i in mine])
             verdict, *beside = decisions.routes(n)
             said = (
                 (verdict, group.bound_flop),
@@ -294,9 +328,26 @@ class _Asked:
                     bound_flop=group.bound_flop,
                     true_flop=truth,
                     beside=tuple(beside),
-                    below=_not_one_sided(truth, self._question, said),
+                    with_base=group.verdict_with_base,
+                    below=_not_one_sided(truth, self._question, said) or self._below_with_base(truth, group),
                 ),
             )
+
+    def _truth(self, level: str, rows: Sequence[Run]) -> int | None:
+        """Operations really performed by a group, in the window asked for; None if one run is not simulated."""
+        truths = [row.true_flop for row in rows if row.true_flop is not None]
+        if len(truths) < len(rows):
+            return None
+        outside = sum(self._beyond.get(name, 0) for name in {row.cluster for row in rows})
+        within_s = self._terms.within_s
+        own = sum(truths) if within_s is None else _worst_truth(rows, within_s)
+        return own + (outside if level in ("all", "cluster") else 0)
+
+    def _below_with_base(self, truth: int | None, group: Group) -> str:
+        if truth is None or group.verdict_with_base is None:
+            return ""
+        said = (f"{group.verdict_with_base} (with base)", group.bound_with_base_flop)
+        return _not_one_sided(truth + (self._terms.base_flop or 0), self._question, (said,))
 
     def _members(self, level: By) -> dict[str, list[int]]:
         """Positions of the runs of every group, by its key."""
@@ -308,6 +359,17 @@ class _Asked:
         for position, code in zip(grouping.rows.tolist(), found.codes.tolist(), strict=True):
             members.setdefault(keys[code], []).append(position)
         return members
+
+
+def _worst_truth(rows: Sequence[Run], length_s: int) -> int:
+    """The most that the runs of any window of this length did, by trying every window that a run begins or ends."""
+    begins = [row.start or 0 for row in rows]
+    spans = [(row.start or 0, row.end or 0, row.true_flop or 0) for row in rows]
+    moments = {moment for begin in begins for moment in (begin, begin - length_s + 1)}
+    return max(
+        sum(flop for begin, end, flop in spans if begin < moment + length_s and end > moment)
+        for moment in moments
+    )
 
 
 def _label(level: str, row: Run) -> str:
@@ -334,6 +396,6 @@ def _not_one_sided(truth: int | None, question: Question, said: Iterable[tuple[s
 
 
 def site_verdict(answers: Iterable[Judged]) -> str | None:
-    """The verdict on everything at a site together: that of its widest group."""
-    by_kind = {answer.kind: answer.verdict for answer in answers}
+    """The verdict on everything at a site together: that of its widest group, with the base model that was added."""
+    by_kind = {answer.kind: answer.with_base or answer.verdict for answer in answers}
     return by_kind.get("all", by_kind.get("cluster"))

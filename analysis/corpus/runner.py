@@ -55,6 +55,7 @@ class Case:
                     "key": a.key,
                     "routes": [a.verdict, *a.beside],
                     "verdict_strict": a.verdict_strict,
+                    "verdict_with_base": a.with_base,
                     "runaway": a.runaway,
                     "bound_flop": a.bound_flop,
                     "true_flop": a.true_flop,

@@ -64,12 +64,19 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """The question put to a site; without a margin that of the evaluator."""
+    """The question put to a site; without a margin that of the evaluator.
+
+    Attributes:
+        within_s: Of each group only the runs that touch its worst window of this length.
+        base_flop: Compute of a base model that the runs went on from.
+    """
 
     threshold: str = "eu-gpai"
     margin: Fraction | None = None
     basis: str = "max_any_op"
     trust: Rung = "allocation"
+    within_s: int | None = None
+    base_flop: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,16 +113,48 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseReads:
+    """The first and the last read of a card's counters in a lease of it, by the names of the store's frame.
+
+    Attributes:
+        first_active: Cycles with a warp resident since the counter began.
+        first_energy: Energy in mJ.
+    """
+
+    lease: int
+    held_from_ns: int
+    held_to_ns: int
+    first_ns: int
+    last_ns: int
+    first_active: int | None
+    last_active: int | None
+    first_energy: int | None = None
+    last_energy: int | None = None
+    cluster: str = CLUSTER
+    boot_id: str = "boot"
+    uuid: str = "GPU-0"
+    driver: str = "550"
+    name: str | None = None
+    mig_profile: str | None = None
+    sm_count: int | None = None
+    clock_max_mhz: int | None = None
+    power_limit_mw: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """A site and the question put to it.
 
     Attributes:
         varies: What sets this instance apart from the others of its family.
+        reads: Counters at the ends of leases, which tell of use between them.
+        unattributed_flop: Operations really performed while no run held the card.
         imports: What the imports of accounting can be held to; None: every run is known to be there.
         rejected: Rows that could not be read.
         period: Half-open time within which all of it happened; None: as long as the corpus speaks of.
         levels: Kinds of groups that are asked for.
-        intended: The verdict on the whole site by the family's own arithmetic; None where it has none.
+        intended: The verdict on the whole site (with the base model, where one is added) by the family's own
+            arithmetic; None where it has none.
     """
 
     varies: Mapping[str, str | int]
@@ -124,6 +163,8 @@ class Site:
     profiles: Mapping[str, ClusterProfile] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     telemetry: tuple[Measured, ...] = ()
+    reads: tuple[LeaseReads, ...] = ()
+    unattributed_flop: int = 0
     imports: tuple[Coverage, ...] | None = None
     rejected: int = 0
     period: tuple[int, int] | None = None
@@ -136,8 +177,15 @@ class Site:
         return tuple(dict.fromkeys([*(r.cluster for r in self.runs), *self.profiles]))
 
     def plain(self) -> dict[str, Any]:
-        """The site as JSON, without what is as `Run` has it by default."""
+        """The site as JSON, without what is as `Run` has it by default, or is asked of a few families alone."""
+        rare = {
+            "within_s": self.ask.within_s,
+            "base_flop": self.ask.base_flop,
+            "reads": [asdict(read) for read in self.reads],
+            "unattributed_flop": self.unattributed_flop,
+        }
         return {
+            **{name: value for name, value in rare.items() if value},
             "varies": dict(self.varies),
             "threshold": self.ask.threshold,
             "margin": None if self.ask.margin is None else str(self.ask.margin),

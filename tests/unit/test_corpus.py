@@ -18,9 +18,13 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
+from slurm_trace.analysis import groups
 from slurm_trace.analysis.corpus import anchors, design, expectations, judge, report, runner
 from slurm_trace.analysis.corpus.draw import Draw, along
-from slurm_trace.analysis.corpus.families import FAMILIES
+from slurm_trace.analysis.corpus.families import FAMILIES, beyond
+from slurm_trace.analysis.corpus.families.common import threshold_flop
+from slurm_trace.analysis.corpus.site import Run
+from slurm_trace.analysis.group import NO_TERMS
 from slurm_trace.analysis.rates import Rates
 from slurm_trace.analysis.verdicts import Question
 from slurm_trace.cli import corpus_files
@@ -88,11 +92,9 @@ def test_routes_of_every_kind_are_there(outcome):
 
 def test_what_reached_the_threshold_is_ruled_out_nowhere(outcome):
     """The same as the runner's own check, by another way."""
-    flop = anchors.load_anchors().thresholds
     reached = 0
     for case in outcome.cases:
-        name = case.instance.site.ask.threshold
-        threshold = flop.get(name) or int(name)
+        threshold = threshold_flop(anchors.load_anchors(), case.instance.site.ask)
         for answer in case.answers:
             if answer.true_flop is not None and answer.true_flop >= threshold:
                 reached += 1
@@ -382,3 +384,47 @@ def test_check_passes_where_nothing_changed():
     assert out.splitlines()[0].startswith("name,design,instances,runs,verdicts")
     assert len(out.splitlines()) == 1 + len(FAMILIES)
     assert err == ""
+
+
+# Families about a window, a base model and use between leases
+
+
+@pytest.fixture
+def beyond_only(monkeypatch, judged):
+    monkeypatch.setattr(design, "FAMILIES", beyond.FAMILIES)
+    return judged
+
+
+@pytest.mark.parametrize("off_by", [-1, 1])
+def test_a_window_a_second_too_long_or_too_short_is_noticed(monkeypatch, beyond_only, off_by):
+    right = groups.worst_windows
+    monkeypatch.setattr(groups, "worst_windows", lambda *a: right(*a[:-1], a[-1] + off_by))
+    assert {case.instance.family for case in beyond_only().cases if case.as_intended is False} == {
+        "worst_window"
+    }
+
+
+def test_a_base_model_that_is_not_added_is_noticed(monkeypatch, beyond_only):
+    monkeypatch.setattr(judge, "Terms", lambda **_: NO_TERMS)
+    wrong = {case.instance.family for case in beyond_only().cases if case.as_intended is False}
+    assert {"base_added", "worst_window"} == wrong
+
+
+def test_use_between_leases_that_is_left_out_is_not_one_sided(monkeypatch, beyond_only):
+    monkeypatch.setattr(judge, "unattributed", lambda ends, cards: {})
+    found = beyond_only(most=60)
+    wrong = {case.instance.family for case in found.cases if case.violations}
+    assert wrong == {"between_leases"}
+    assert not found.holds
+
+
+def test_the_worst_truth_is_that_of_one_window():
+    runs = [
+        Run(job_id_raw=n, submit=a, start=a, end=b, elapsed_s=b - a, true_flop=flop)
+        for n, (a, b, flop) in enumerate([(0, 10, 5), (19, 30, 7), (20, 40, 6)])
+    ]
+    assert judge._worst_truth(runs, 10) == 13
+    assert judge._worst_truth(runs, 11) == 13
+    assert judge._worst_truth(runs, 12) == 18
+    assert judge._worst_truth(runs[:2], 10) == 7
+    assert judge._worst_truth(runs[:2], 11) == 12

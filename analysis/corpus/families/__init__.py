@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from slurm_trace.analysis.corpus.families import counts, kinds, records, rungs, splitting, thresholds, times
+from slurm_trace.analysis.corpus.families import (
+    beyond,
+    counts,
+    kinds,
+    records,
+    rungs,
+    splitting,
+    thresholds,
+    times,
+)
 from slurm_trace.analysis.corpus.site import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -13,4 +22,5 @@ FAMILIES: tuple[Family, ...] = (
     *splitting.FAMILIES,
     *records.FAMILIES,
     *rungs.FAMILIES,
+    *beyond.FAMILIES,
 )

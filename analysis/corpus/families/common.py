@@ -22,6 +22,9 @@ EDGE_S = (-1000, -2, -1, 0, 1, 2, 1000)
 PERCENT = (0, 1, 50, 99, 100)
 """How hard the hardware really worked."""
 
+MODIFICATIONS = ("eu-modifier-gpai", "eu-modifier-systemic")
+"""Thresholds that are a third of the base model's compute where that is known."""
+
 REGISTERED = "billing=1,cpu=1,energy=1,gres/gpu=1,gres/mps=1,gres/shard=1,mem=1,node=1"
 """TRES of a cluster that records every GPU and every share of one."""
 
@@ -33,8 +36,10 @@ def limit_flop(anchors: Anchors, ask: Ask) -> int:
 
 
 def threshold_flop(anchors: Anchors, ask: Ask) -> int:
-    """The threshold of a question, which names one or is a number of operations."""
+    """The threshold of a question, which names one or is a number of operations; of a modification a third."""
     known = anchors.thresholds.get(ask.threshold)
+    if ask.threshold in MODIFICATIONS and ask.base_flop is not None:
+        return ask.base_flop // 3
     return int(ask.threshold) if known is None else known
 
 
