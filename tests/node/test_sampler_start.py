@@ -100,3 +100,12 @@ def test_by_default_nothing_is_started(box: HookBox) -> None:
     box.prolog()
     time.sleep(0.1)
     assert list(box.root.glob("started.*")) == []
+
+
+def test_start_script_that_is_missing_is_said(box: HookBox) -> None:
+    log = with_tools(box)
+    (box.hooks / "sampler.sh").unlink()
+    ran = box.prolog()
+    assert (ran.code, ran.output) == (0, b"")
+    assert "sampler.sh: no sampler is started" in log.read_text()
+    assert len(box.scan().open) == 1
