@@ -181,6 +181,24 @@ def clock_hz(device: DeviceRate, clock_allowance: Fraction) -> Fraction | None:
     return None if unit_hz is None or device.units is None else unit_hz / device.units
 
 
+def rated_clock_hz(device: DeviceRate, clock_allowance: Fraction) -> Fraction | None:
+    """The highest clock that a device's own ceiling covers, whether its units are known or not; None: nothing tells.
+
+    Where only the clock of a datasheet is known this is that clock with the allowance, as it is in the ceiling.
+    """
+    if device.max_clock_mhz is not None:
+        return Fraction(device.max_clock_mhz * _MEGA)
+    if device.sheet_clock_mhz is not None:
+        return device.sheet_clock_mhz * _MEGA * clock_allowance
+    return clock_hz(device, clock_allowance)
+
+
+def overclocked(device: DeviceRate, clock_allowance: Fraction, clock_mhz: int) -> Fraction:
+    """By how much a clock passes the one that a device's own ceiling covers; 1 where it does not, or nothing tells."""
+    rated = rated_clock_hz(device, clock_allowance)
+    return Fraction(1) if not rated else max(Fraction(1), clock_mhz * _MEGA / rated)
+
+
 def _from_pipes(device: DeviceRate, basis: str, clock_allowance: Fraction) -> Fraction:
     unit_hz = _unit_hz(device, clock_allowance)
     if device.architecture is None or unit_hz is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from slurm_trace.analysis import registry
-from slurm_trace.analysis.ceiling import BASES, DeviceRate, own_ceiling
+from slurm_trace.analysis.ceiling import BASES, DeviceRate, overclocked, own_ceiling, rated_clock_hz
 from slurm_trace.analysis.entries import CpuCore, read_cpu_cores, read_devices, read_mig_tables
 from slurm_trace.analysis.labels import level, split_mig, without_vendor
 
@@ -58,6 +58,7 @@ class Rates:
         complete_through: Epoch second up to which no faster device is missing (end of that day, UTC).
         inert_gres: Names of generic resources that compute nothing.
         clock_allowance: Factor on a datasheet clock where no maximum clock is known.
+        highest_clock_mhz: No GPU runs faster; None: nothing is said of that.
         max_gpus_per_node: The most GPUs one node is taken to hold.
         max_cores_per_node: The most CPU cores one node is taken to hold.
         devices: All devices by id.
@@ -81,6 +82,7 @@ class Rates:
         self.max_gpus_per_node: int = general["max_gpus_per_node"]
         self.max_cores_per_node: int = general["max_cores_per_node"]
         self.clock_allowance = Fraction(general["clock_allowance"])
+        self.highest_clock_mhz: int | None = general.get("highest_clock_mhz")
         self.devices = read_devices(sections, overlay)
         self._mig = read_mig_tables(sections, self.devices, overlay)
         self.cpu_cores = read_cpu_cores(sections, overlay)
@@ -90,7 +92,7 @@ class Rates:
         self._words = _index(
             (d.id, without_vendor(level(word))) for d in self.devices.values() for word in d.slurm_types
         )
-        self._ceilings: dict[tuple[str, str], Fraction] = {}
+        self._ceilings: dict[tuple[str, str, int], Fraction] = {}
         self._resolved: dict[tuple[str | None, str, str | None, bool], Resolution] = {}
         self._cores: dict[tuple[str | None, str], tuple[str, int, bool]] = {}
 
@@ -110,22 +112,39 @@ class Rates:
 
     # Ceilings
 
-    def ceiling_ops_s(self, device_id: str, basis: str, sms: int | None = None) -> int:
-        """Ceiling of a device in op/s, rounded up; of `sms` of its units if that is given."""
-        return math.ceil(self._ceiling(device_id, basis) * self._share(device_id, sms))
+    def ceiling_ops_s(self, device_id: str, basis: str, sms: int | None = None, clock_mhz: int = 0) -> int:
+        """Ceiling of a device in op/s, rounded up.
 
-    def max_device(self, basis: str, gres_name: str = "gpu") -> str:
-        """The device with the largest ceiling among those that a generic resource of this name can be."""
-        return max(self._of_gres(gres_name), key=lambda i: self._ceiling(i, basis))
+        Args:
+            device_id: The device.
+            basis: One of BASES.
+            sms: So many of its units only.
+            clock_mhz: A clock that it may run at. It only ever raises the ceiling.
+        """
+        return math.ceil(self.ceiling(device_id, basis, clock_mhz) * self._share(device_id, sms))
 
-    def _ceiling(self, device_id: str, basis: str) -> Fraction:
-        key = (device_id, basis)
+    def ceiling(self, device_id: str, basis: str, clock_mhz: int = 0) -> Fraction:
+        """The same of the whole device, exact."""
+        key = (device_id, basis, clock_mhz)
         if key not in self._ceilings:
             device = self.devices[device_id]
             own = own_ceiling(device, basis, self.clock_allowance)
-            other = self._ceiling(device.bounded_by, basis) if device.bounded_by else Fraction(0)
+            own *= overclocked(device, self.clock_allowance, clock_mhz)
+            other = self.ceiling(device.bounded_by, basis, clock_mhz) if device.bounded_by else Fraction(0)
             self._ceilings[key] = max(own, other)
         return self._ceilings[key]
+
+    def rated_clock_mhz(self, device_id: str) -> Fraction | None:
+        """The highest clock that the ceiling of a device covers; None if nothing tells."""
+        device = self.devices[device_id]
+        hz = rated_clock_hz(device, self.clock_allowance)
+        if hz is None and device.bounded_by:
+            return self.rated_clock_mhz(device.bounded_by)
+        return None if hz is None else hz / 10**6
+
+    def max_device(self, basis: str, gres_name: str = "gpu") -> str:
+        """The device with the largest ceiling among those that a generic resource of this name can be."""
+        return max(self._of_gres(gres_name), key=lambda i: self.ceiling(i, basis))
 
     def _share(self, device_id: str, sms: int | None) -> Fraction:
         units = self.devices[device_id].units
@@ -154,10 +173,12 @@ class Rates:
             basis: One of BASES.
         """
         cards = [device_id] if device_id is not None else self._with_profile(profile, self._of_gres("gpu"))
-        return max(self._slice(card, profile, basis) for card in cards)
+        return max(self.slice_ops_s(card, profile, basis) for card in cards)
 
-    def _slice(self, device_id: str, profile: str | None, basis: str) -> int:
-        return self.ceiling_ops_s(device_id, basis, self.mig_sms(device_id, profile) if profile else None)
+    def slice_ops_s(self, device_id: str, profile: str | None, basis: str, clock_mhz: int = 0) -> int:
+        """Ceiling of a slice of a device in op/s, of all of it without a profile (see `ceiling_ops_s`)."""
+        sms = self.mig_sms(device_id, profile) if profile else None
+        return self.ceiling_ops_s(device_id, basis, sms, clock_mhz)
 
     def _with_profile(self, profile: str, candidates: tuple[str, ...]) -> tuple[str, ...]:
         """Those candidates that have the profile; all of them if none has."""
@@ -210,8 +231,8 @@ class Rates:
         return self._resolution(fits, how, profile)
 
     def _resolution(self, fits: tuple[str, ...], how: How, profile: str | None) -> Resolution:
-        ceilings = {basis: max(self._slice(i, profile, basis) for i in fits) for basis in BASES}
-        largest = max(fits, key=lambda i: self._slice(i, profile, BASES[0]))
+        ceilings = {basis: max(self.slice_ops_s(i, profile, basis) for i in fits) for basis in BASES}
+        largest = max(fits, key=lambda i: self.slice_ops_s(i, profile, BASES[0]))
         verified = self.devices[largest].verified
         if profile and largest in self._mig:
             verified = verified and self._mig[largest].verified
@@ -245,7 +266,11 @@ class Rates:
 
     def knows_card(self, name: str) -> bool:
         """Whether some card is called so by its driver (a MIG slice: whether its card is)."""
-        return bool(self._by_sku(name))
+        return bool(self.cards_called(name))
+
+    def cards_called(self, name: str) -> tuple[str, ...]:
+        """Devices that a driver's name may mean (of a MIG slice: its card); none if the registry does not know it."""
+        return self._by_sku(name)
 
     # CPU cores
 
