@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from slurm_trace.accounting.nodes import expand
+from slurm_trace.analysis.clocks import Clocks
 from slurm_trace.analysis.envelope import Bools, Envelope, Ints
 from slurm_trace.analysis.rates import AFTER_REGISTRY, Rates
 from slurm_trace.site.profile import NodeGroup, SiteProfile
@@ -27,13 +28,17 @@ class Inventory:
         site: The site profile.
         basis: What counts as an operation.
         ended_at: Moment up to which use is asked about; a card that the registry can't know then has no ceiling.
+        clocks: The clocks that were read of cards; None: no more than the registry has.
     """
 
-    def __init__(self, rates: Rates, site: SiteProfile, basis: str, ended_at: int) -> None:
+    def __init__(
+        self, rates: Rates, site: SiteProfile, basis: str, ended_at: int, clocks: Clocks | None = None
+    ) -> None:
         self._rates, self._site, self._basis, self._ended_at = rates, site, basis, ended_at
+        self._clocks = Clocks(rates, basis) if clocks is None else clocks
         self._group_flop_s = cache(self._work_out)
 
-    def _work_out(self, group: NodeGroup) -> int | None:
+    def _work_out(self, cluster: str, group: NodeGroup) -> int | None:
         if group.gpus is None or group.cores is None:
             return None
         cards = 0
@@ -41,7 +46,7 @@ class Inventory:
             fit = self._rates.resolve(None, gres_name="gpu", sku=group.sku, ended_at=self._ended_at)
             if fit.how == AFTER_REGISTRY:
                 return None
-            cards = group.gpus * fit.ceiling_flop_s(self._basis)
+            cards = group.gpus * self._clocks.ceiling(fit, cluster).flop_s
         return (
             cards + group.cores * self._rates.cpu_core_ops_s(group.cpu_model, self._basis, self._ended_at)[1]
         )
@@ -53,7 +58,7 @@ class Inventory:
     def node_flop_s(self, cluster: str, node: str, since: int, until: int) -> int | None:
         """The most one node can do a second at any moment of [since, until); None if the inventory leaves it open."""
         found = [
-            None if group is None else self._group_flop_s(group)
+            None if group is None else self._group_flop_s(cluster, group)
             for group in self._site.cluster(cluster).groups_during(node, since, until)
         ]
         return None if None in found else max((f for f in found if f is not None), default=None)
@@ -66,7 +71,7 @@ class Inventory:
             for group in groups:
                 first = since if group.from_ is None else max(since, group.from_)
                 last = until if group.to is None else min(until, group.to)
-                flop_s = self._group_flop_s(group)
+                flop_s = self._group_flop_s(cluster, group)
                 if flop_s is None:
                     return None
                 total += max(0, last - first) * flop_s

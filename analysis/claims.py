@@ -11,6 +11,7 @@ from functools import partial
 from typing import Literal
 
 from slurm_trace.accounting.nodes import expand
+from slurm_trace.analysis.clocks import Ceiling, Clocks, Note
 from slurm_trace.analysis.counting import Counted, Named, count_accelerators
 from slurm_trace.analysis.labels import split_mig
 from slurm_trace.analysis.rates import AFTER_REGISTRY, Rates
@@ -25,6 +26,7 @@ class Shape:
     Attributes:
         since: With `until` the half-open time for which it held its devices.
         gpus_seen: GPUs that its leases are known to have held; 0 where nothing is known of that.
+        clock_mhz: The highest clock read on them; 0 where none was, or it can't matter.
     """
 
     cluster: str
@@ -36,6 +38,7 @@ class Shape:
     since: int
     until: int
     gpus_seen: int = 0
+    clock_mhz: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class Device:
 
     Attributes:
         own: GPUs that the record itself names, and the run is held to.
+        clocks: What is to be said of the clocks that were read of such cards.
     """
 
     kind: Literal["gpu", "cpu"]
@@ -54,6 +58,7 @@ class Device:
     source: str
     node: str | None = None
     own: bool = False
+    clocks: tuple[Note, ...] = ()
 
     @property
     def flop_s(self) -> int:
@@ -92,6 +97,11 @@ class Claim:
     statuses: dict[str, Status] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
     beyond_inventory: bool = False
+
+    @property
+    def clock_flags(self) -> list[str]:
+        """What is odd about the clocks of its cards."""
+        return list(dict.fromkeys(note.flag for d in self.devices or () for note in d.clocks))
 
     def flop_s(self, kind: Literal["gpu", "cpu"]) -> int:
         """Operations a second of one kind of device under the default assumptions."""
@@ -145,10 +155,14 @@ class Claims:
         site: The site profile.
         tracking: What accounting recorded, and when.
         basis: What counts as an operation.
+        clocks: The clocks that were read of cards; None: no more than the registry has.
     """
 
-    def __init__(self, rates: Rates, site: SiteProfile, tracking: Tracking, basis: str) -> None:
+    def __init__(
+        self, rates: Rates, site: SiteProfile, tracking: Tracking, basis: str, clocks: Clocks | None = None
+    ) -> None:
         self._rates = rates
+        self._clocks = Clocks(rates, basis) if clocks is None else clocks
         self._site = site
         self._tracking = tracking
         self._basis = basis
@@ -191,6 +205,7 @@ class Claims:
         except _Open as why:
             devices = None
             reasons.append(str(why))
+        reasons += [note.text for device in devices or () for note in device.clocks]
         try:
             strict: tuple[Device, ...] | None = (
                 *self._strict_gpus(shape, nodes, counted, zero and recorded == "proven"),
@@ -211,7 +226,7 @@ class Claims:
     def _gpu_lines(self, shape: Shape, nodes: Sequence[_Node], counted: Counted) -> Iterator[Gpus]:
         for named in counted.named:
             try:
-                sku = self._card(shape, nodes, named.type, named.gres)[0]
+                sku = self._card(shape, nodes, named.type, named.gres).device
             except _Open:
                 sku = "unknown"
             yield Gpus(named.type, named.count, sku)
@@ -312,30 +327,25 @@ class Claims:
         devices = [self._named(shape, nodes, named) for named in counted.named if named.gres == "gpu"]
         if counted.shares:
             cards = sum(d.count for d in self._whole_nodes(shape, nodes))
-            device, ceiling = self._card(shape, nodes, None, "gpu")
-            count = (
-                min(counted.shares, cards) or counted.shares
-            )  # a share of no card contradicts the inventory
-            devices.append(
-                Device("gpu", device, None, count, ceiling, "shares of cards, at most a whole card each")
-            )
+            card = self._card(shape, nodes, None, "gpu")
+            # A share of no card contradicts the inventory.
+            count = min(counted.shares, cards) or counted.shares
+            devices.append(_gpu(card, None, count, "shares of cards, at most a whole card each"))
         return devices
 
     def _seen(self, shape: Shape, nodes: Sequence[_Node], own: Sequence[Device]) -> list[Device]:
         """The GPUs of the leases, where they are more than those of the record."""
         if shape.gpus_seen <= sum(d.count for d in own):
             return []
-        device, ceiling = self._card(shape, nodes, None, "gpu")
-        return [Device("gpu", device, None, shape.gpus_seen, ceiling, "seen in its leases")]
+        card = self._card(shape, nodes, None, "gpu")
+        return [_gpu(card, None, shape.gpus_seen, "seen in its leases")]
 
     def _named(self, shape: Shape, nodes: Sequence[_Node], named: Named) -> Device:
-        device, ceiling = self._card(shape, nodes, named.type, named.gres)
+        card = self._card(shape, nodes, named.type, named.gres)
         what = f"gres/{named.gres}" + (f":{named.type}" if named.type else "")
-        return Device(
-            "gpu", device, named.type, named.count, ceiling, f"{what}={named.count} of the allocation"
-        )
+        return _gpu(card, named.type, named.count, f"{what}={named.count} of the allocation")
 
-    def _card(self, shape: Shape, nodes: Sequence[_Node], label: str | None, gres: str) -> tuple[str, int]:
+    def _card(self, shape: Shape, nodes: Sequence[_Node], label: str | None, gres: str) -> Ceiling:
         """The largest card that fits a label and what the inventory says of the nodes."""
         skus = {g.sku for n in nodes for g in n.known} if gres == "gpu" else set()
         if not nodes or any(n.status() is None for n in nodes) or not skus:
@@ -352,8 +362,8 @@ class Claims:
                 f"{what}, and the run may have ended after the date up to which the rate registry is complete; "
                 "add the card to a rates overlay, its SKU to the site profile, or Start and End to the export"
             )
-        ceiling, card = max((fit.ceiling_flop_s(self._basis), fit.ceiling_id) for fit in fits)
-        return card, ceiling
+        found = [self._clocks.ceiling(fit, shape.cluster, shape.clock_mhz) for fit in fits]
+        return max(found, key=lambda card: (card.flop_s, card.device))
 
     def _whole_nodes(self, shape: Shape, nodes: Sequence[_Node], proven_only: bool = False) -> list[Device]:
         if not nodes:
@@ -373,17 +383,16 @@ class Claims:
                 unlisted += 1
                 continue
             found = [
-                (group.gpus or 0, *self._card(shape, [_Node(node.name, (group,))], None, "gpu"))
+                (group.gpus, self._card(shape, [_Node(node.name, (group,))], None, "gpu"))
                 for group in node.known
                 if group.gpus
             ]
             if found:
-                count, device, ceiling = max(found, key=lambda f: f[0] * f[2])
-                devices.append(Device("gpu", device, None, count, ceiling, "inventory", node.name))
+                count, card = max(found, key=lambda f: f[0] * f[1].flop_s)
+                devices.append(_gpu(card, None, count, "inventory", node.name))
         if unlisted:
-            device, ceiling = self._card(shape, [], None, "gpu")
             source = f"{unlisted} nodes x {limit} GPUs, the most a node is taken to hold"
-            devices.append(Device("gpu", device, None, unlisted * limit, ceiling, source))
+            devices.append(_gpu(self._card(shape, [], None, "gpu"), None, unlisted * limit, source))
         return devices
 
     def _strict_gpus(
@@ -409,8 +418,8 @@ class Claims:
         return [*own, *beside]
 
     def _any_card(self, shape: Shape, gres: str, count: int) -> Device:
-        device, ceiling = self._card(shape, [], None, gres)
-        return Device("gpu", device, None, count, ceiling, "count of the allocation, any card")
+        card = self._card(shape, [], None, gres)
+        return _gpu(card, None, count, "count of the allocation, any card")
 
     # Processor cores
 
@@ -484,6 +493,11 @@ class Claims:
         if any(core.device == AFTER_REGISTRY for core in (*own, *cores)):
             raise _Open("cores of an unknown model, after the date up to which the registry is complete")
         return cores
+
+
+def _gpu(card: Ceiling, label: str | None, count: int, source: str, node: str | None = None) -> Device:
+    at = "" if card.clock_mhz is None else f", at {card.clock_mhz} MHz"
+    return Device("gpu", card.device, label, count, card.flop_s, f"{source}{at}", node, clocks=card.notes)
 
 
 def _held_to(own: list[Device], counted: Counted) -> list[Device]:

@@ -17,6 +17,7 @@ import pandas as pd
 
 from slurm_trace.accounting.events import Event
 from slurm_trace.analysis.claims import Claim, Claims, Device, Shape
+from slurm_trace.analysis.clocks import Clocks
 from slurm_trace.analysis.counting import count_accelerators
 from slurm_trace.analysis.exact import Exact
 from slurm_trace.analysis.ladder import (
@@ -331,6 +332,7 @@ def envelope(
     basis: str,
     trust: Rung = "allocation",
     telemetry: Telemetry | None = None,
+    clocks: Clocks | None = None,
 ) -> Envelope:
     """Bound every run.
 
@@ -344,26 +346,35 @@ def envelope(
         basis: What counts as an operation (`rates.BASES`).
         trust: The lowest rung to go down to.
         telemetry: What the nodes' counters prove; needed below `allocation`.
+        clocks: The clocks that were read of cards; None: no more than the registry has. The highest one that was read
+            on a run's own GPUs is in its column `lease_clock_mhz`, if there is one.
     """
     release = releases(runs, site, events, as_of)
     tracking = Tracking(site, events, _first_gpu_start(runs, allocations, rates), rates.inert_gres)
-    book = Claims(rates, site, tracking, basis)
+    clocks = Clocks(rates, basis) if clocks is None else clocks
+    book = Claims(rates, site, tracking, basis, clocks)
+    clock_mhz = _own_clocks(runs, clocks)
     since = runs["start"].fillna(0).to_numpy(dtype=np.int64)
     until = np.where(release.known, since + release.held_s, as_of)
     until = np.where(runs["start"].notna(), np.maximum(until, since + 1), ALWAYS)
-    code, firsts = _distinct(runs, book, since, until)
+    code, firsts = _distinct(runs, book, since, until, clock_mhz)
     table: dict[str, pd.Series[Any]] = {
         name: runs[name]
         for name in ("cluster", "allocation", "node_count", "cpu_count", "node_list", "lease_gpus")
     }
     claims = tuple(
-        book.claim(_shape(table, allocations, int(i), int(since[i]), int(until[i]))) for i in firsts
+        book.claim(
+            replace(
+                _shape(table, allocations, int(i), int(since[i]), int(until[i])), clock_mhz=int(clock_mhz[i])
+            )
+        )
+        for i in firsts
     )
     none = np.array([c.gpu_count == 0 for c in claims] or [False])[code]
     release = release.without_gpus(none)
     rungs = None
     if telemetry is not None and trust != "allocation":
-        cards = Cards(rates, basis, trust)
+        cards = Cards(rates, basis, trust, clocks)
         rungs = ladder(telemetry, runs, release.held_s, claims, code, release.known, cards)
     return Envelope(runs, release, claims, code, basis, rungs)
 
@@ -394,7 +405,18 @@ def _shape(
     )
 
 
-def _distinct(runs: pd.DataFrame, book: Claims, since: Ints, until: Ints) -> tuple[Ints, Ints]:
+def _own_clocks(runs: pd.DataFrame, clocks: Clocks) -> Ints:
+    """The highest clock read on each run's own GPUs, 0 where it can raise nothing: few differ then."""
+    if "lease_clock_mhz" not in runs:
+        return np.zeros(len(runs), dtype=np.int64)
+    read = runs["lease_clock_mhz"].fillna(0).to_numpy(dtype=np.int64)
+    found: Ints = np.where(read > clocks.lowest_mhz(), read, 0)
+    return found
+
+
+def _distinct(
+    runs: pd.DataFrame, book: Claims, since: Ints, until: Ints, clock_mhz: Ints
+) -> tuple[Ints, Ints]:
     """A code for each run, equal where the claim must be equal, and the first run of each code."""
     clusters = runs["cluster"].astype("category")
     flags = runs["flags"].astype("category")
@@ -410,6 +432,7 @@ def _distinct(runs: pd.DataFrame, book: Claims, since: Ints, until: Ints) -> tup
         node_count.fillna(-1).to_numpy(dtype=np.int64),
         runs["cpu_count"].fillna(-1).to_numpy(dtype=np.int64),
         runs["lease_gpus"].fillna(0).to_numpy(dtype=np.int64),
+        clock_mhz,
         np.where(listed, runs["node_list"].astype("category").cat.codes.to_numpy(dtype=np.int64) + 1, 0),
         *(np.searchsorted(moments, t, side) for t in (since, until) for side in ("left", "right")),
     ]

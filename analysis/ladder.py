@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from slurm_trace.analysis.ceiling import clock_hz
+from slurm_trace.analysis.ceiling import clock_hz, overclocked
 from slurm_trace.analysis.claims import Claim, Device
+from slurm_trace.analysis.clocks import Clocks
 from slurm_trace.analysis.exact import DIGIT_BITS, Exact
 from slurm_trace.analysis.measured import Kind, Stretch
 from slurm_trace.analysis.rates import DeviceRate, Rates
@@ -106,10 +107,12 @@ class Cards:
         rates: The registry of device rates.
         basis: What counts as an operation.
         trust: The lowest rung to go down to.
+        clocks: The clocks that were read of cards; None: no more than the registry has.
     """
 
-    def __init__(self, rates: Rates, basis: str, trust: Rung) -> None:
+    def __init__(self, rates: Rates, basis: str, trust: Rung, clocks: Clocks | None = None) -> None:
         self._rates, self._basis, self._trust = rates, basis, RUNGS.index(trust)
+        self.clocks = Clocks(rates, basis) if clocks is None else clocks
         self.card = cache(self._card)
 
     def price(self, kind: Kind, flop_s: int) -> Price | Refused:
@@ -119,7 +122,7 @@ class Cards:
         card = self.card(kind.name, kind.mig_profile, kind.sm_count)
         if card is None:
             return Refused(f"the rate registry has no SMs and clock of what its driver calls {kind.name!r}")
-        seen = math.ceil(card.flop_s * self._overclocked(kind, card))
+        seen = math.ceil(card.flop_s * self._overclocked(card, kind.clock_max_mhz or 0))
         if seen > flop_s:
             return Refused(
                 f"its driver calls it {kind.name!r} of at most {kind.clock_max_mhz} MHz, {seen} op/s; "
@@ -130,7 +133,10 @@ class Cards:
         if proven == BUSY:
             if self._trust < BUSY:
                 return Refused("the trust does not go down to busy, and no cycles were counted")
-            return Price("busy", {"busy_ms": -(-math.ceil(card.flop_s) // _KILO)})
+            # The clock of the stretch itself was read now and then only.
+            highest = max(kind.clock_max_mhz or 0, self.clocks.highest_mhz(kind.name))
+            busy = math.ceil(card.flop_s * self._overclocked(card, highest))
+            return Price("busy", {"busy_ms": -(-busy // _KILO)})
         rung = RUNGS[min(proven, self._trust, BUSY - 1)]
         return Price(rung, {f"{pipe}_kcycles": rate for pipe, rate in self._per(rung, card).items()})
 
@@ -150,12 +156,10 @@ class Cards:
         vector = "vector" if self._basis == "max_any_op" else "vector_fp"
         return {"tensor": card.tensor, "dmma": card.dmma, vector: card.vector}
 
-    def _overclocked(self, kind: Kind, card: Card) -> Fraction:
-        """By how much its highest clock passes the registry's."""
-        hz = clock_hz(self._rates.device(card.device), self._rates.clock_allowance)
-        if not hz or kind.clock_max_mhz is None:
-            return Fraction(1)
-        return max(Fraction(1), Fraction(kind.clock_max_mhz * 10**6) / hz)
+    def _overclocked(self, card: Card, clock_mhz: int) -> Fraction:
+        """By how much a clock passes the registry's."""
+        device = self._rates.device(card.device)
+        return overclocked(device, self._rates.clock_allowance, self.clocks.counted_mhz(clock_mhz))
 
     def _card(self, name: str | None, profile: str | None, sm_count: int | None) -> Card | None:
         if name is None or not self._rates.knows_card(name):
@@ -179,7 +183,7 @@ class Cards:
             listed = self._rates.mig_sms(device.id, profile)
             units = min(units, max(sm_count or 0, units if listed is None else listed))
         pipes = device.architecture
-        flop_s = self._rates.ceiling_ops_s(device.id, self._basis) * Fraction(units, device.units)
+        flop_s = self._rates.ceiling(device.id, self._basis) * Fraction(units, device.units)
         if self._basis == "bf16_dense":
             # An estimate: half precision of the matrix pipe, and nothing beside it.
             whole, vector = pipes.matrix.half() * units, Fraction(0)

@@ -137,7 +137,8 @@ def flags(envelope: Envelope, i: int, recorded: str | None, drawn: Energy | None
         ("lease_card_larger", envelope.larger_card(i)),
         ("lease_energy_unexplained", drawn is not None and drawn.unexplained),
     ]
-    return [*(recorded or "").split(), *(flag for flag, holds in found if holds)]
+    odd = [flag for flag, holds in found if holds]
+    return [*(recorded or "").split(), *odd, *envelope.claim(i).clock_flags]
 
 
 def reasons(envelope: Envelope, i: int) -> list[str]:

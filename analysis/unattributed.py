@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from slurm_trace.analysis.clocks import Clocks
 from slurm_trace.analysis.ladder import Cards
 
 LOADED = 3
@@ -28,8 +29,8 @@ def unattributed(ends: pd.DataFrame, cards: Cards) -> dict[str, int]:
     """Operations by cluster.
 
     Cycles with a warp resident count as those of one SM, however the driver counts them, so that none is missed; a
-    stretch counts at most as if the card had run at its highest clock. A counter that began anew between two leases
-    shows what it has counted since.
+    stretch counts at most as if the card had run at the highest clock that was read of its model. A counter that began
+    anew between two leases shows what it has counted since.
 
     Args:
         ends: One row a lease file and device: cluster, boot_id, uuid, lease, driver, name, mig_profile, sm_count,
@@ -41,7 +42,7 @@ def unattributed(ends: pd.DataFrame, cards: Cards) -> dict[str, int]:
         return {}
     gaps = _gaps(ends)
     length_ms = -(-gaps["gap_ns"] // _NS_PER_MS)
-    most = length_ms * gaps["clock_max_mhz"].fillna(_highest(ends)).astype(np.int64)
+    most = length_ms * _clocks(gaps, cards.clocks).fillna(_highest(ends)).astype(np.int64)
     moved = _moved(gaps, "active")
     energy = _moved(gaps, "energy")
     used = (moved < 0) & (energy * 1000 * LOADED > gaps["power_limit_mw"].fillna(0).to_numpy() * length_ms)
@@ -96,6 +97,19 @@ def _moved(gaps: pd.DataFrame, what: str) -> npt.NDArray[np.int64]:
     step = (high - low).where(high >= low, high)
     found: npt.NDArray[np.int64] = step.fillna(-1).to_numpy(dtype=np.int64)
     return found
+
+
+def _clocks(gaps: pd.DataFrame, clocks: Clocks) -> pd.Series[Any]:
+    """The highest clock of each card, where one was read of it or of its model."""
+    model = gaps.groupby(["cluster", "name"], dropna=False, observed=True, sort=False).ngroup()
+    firsts = gaps.loc[~model.duplicated(), ["cluster", "name"]].assign(model=model)
+    highest = {
+        one.model: clocks.highest_mhz(_given(one.name), str(one.cluster))
+        for one in firsts.itertuples(index=False)
+    }
+    of_model = model.map(highest).astype("Int64")
+    own = gaps["clock_max_mhz"].astype("Int64")
+    return own.where(own.notna() & (own >= of_model), of_model.where(of_model > 0))
 
 
 def _highest(ends: pd.DataFrame) -> int:
