@@ -14,6 +14,7 @@ import pandas as pd
 
 from slurm_trace.accounting.sreport import ControlTotal
 from slurm_trace.analysis.capacity import Inventory
+from slurm_trace.analysis.clocks import ClockRead, Clocks
 from slurm_trace.analysis.completeness import Coverage, completeness, covered
 from slurm_trace.analysis.control import Compared, compare
 from slurm_trace.analysis.energy import energy
@@ -35,6 +36,7 @@ from slurm_trace.analysis.unattributed import unattributed
 from slurm_trace.analysis.verdicts import RULED_OUT, VERDICTS, Question, verdicts
 from slurm_trace.errors import UsageProblem
 from slurm_trace.site.profile import SiteProfile, load_profile
+from slurm_trace.store.card_clocks import load_clocks, load_run_clocks
 from slurm_trace.store.device_ends import load_ends
 from slurm_trace.store.engine import Store
 from slurm_trace.store.load import (
@@ -293,6 +295,9 @@ def assess(store: Store, request: Request) -> Assessment:
     question = Question(threshold.flop, request.basis or "max_any_op", request.margin)
     kinds = {*request.kinds, *(KINDS if request.routes else ())}
     runs = load_runs(store, columns=(*COLUMNS, *columns_of(kinds)))
+    runs["lease_clock_mhz"] = load_run_clocks(store, runs["run_id"])
+    reads = (ClockRead(c.cluster, c.card, c.clock_mhz, c.node, c.uuid) for c in load_clocks(store))
+    clocks = Clocks(rates, question.basis, reads)
     imports = load_imports(store)
     events = load_events(store)
     as_of = _as_of(runs, imports)
@@ -310,6 +315,7 @@ def assess(store: Store, request: Request) -> Assessment:
         basis=question.basis,
         trust=request.trust,
         telemetry=_telemetry(store, request.trust),
+        clocks=clocks,
     )
     begin = int(runs["start"].min()) if runs["start"].notna().any() else as_of
     released = (runs["start"] + bounds.release.held_s).max()
@@ -366,7 +372,7 @@ def assess(store: Store, request: Request) -> Assessment:
         envelope=bounds,
         in_window=touching(bounds, request.since, request.until),
         records=records,
-        inventory=Inventory(rates, site, question.basis, as_of),
+        inventory=Inventory(rates, site, question.basis, as_of, clocks),
         control=tuple(control),
         job_ids={name: found for name, found in ids.items() if found is not None},
         summaries=load_summaries(store) if request.routes else None,

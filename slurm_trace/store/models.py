@@ -26,7 +26,7 @@ from sqlalchemy.dialects import mysql
 
 from slurm_trace.node.fields import COUNTER_NAMES
 
-REVISIONS: tuple[str, ...] = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS: tuple[str, ...] = ("0001", "0002", "0003", "0004", "0005", "0006")
 """Every schema revision this code knows, oldest first; the last one is the one it reads and writes."""
 
 LIKE_BYTES: dict[str, Any] = {
@@ -407,6 +407,19 @@ device_ends = Table(
     Column("last_ns", BIG, nullable=False, comment="last counter read"),
     Column("last_active", BIG),
     Column("last_energy", BIG),
+    **LIKE_BYTES,
+)
+
+card_clock = Table(
+    "card_clock",
+    metadata,
+    _part_of("cluster_id", "cluster"),
+    _ref(
+        "card_id", "interned", primary_key=True, autoincrement=False, comment="JSON: its driver's name of it"
+    ),
+    Column("clock_mhz", BIG, nullable=False, comment="highest that a driver allowed, or that was seen"),
+    Column("node", String(NAME_MAX), nullable=False, comment="where it was read"),
+    Column("uuid", String(NAME_MAX), nullable=False, comment="of which device"),
     **LIKE_BYTES,
 )
 

@@ -8,7 +8,7 @@ node's wall clock.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,7 @@ _HOUR_MS = 3_600_000
 _NONE = -1
 """Stands for no value; a value is never negative."""
 _FIELDS = ("utilization_pct", "power_mw", "energy_mj", "sm_clock_mhz", "memory_used_bytes", "process_count")
-_BUSY_RING = f"{RING}utilization_pct"
+_BUSY_RING, _CLOCK_RING = f"{RING}utilization_pct", f"{RING}sm_clock_mhz"
 _LONGEST_WAY_MS = 60_000
 _LONGEST_WAY_INTERVALS = 10
 _GRAIN_MJ = 1000
@@ -92,6 +92,8 @@ def figures_of(checked: CheckedSpool) -> dict[str, DeviceFigures]:
                 taken[series.uuid].add(series.columns)
             elif chunk.kind == _BUSY_RING:
                 taken[series.uuid].windows.append(series.columns)
+            elif chunk.kind == _CLOCK_RING:
+                taken[series.uuid].clocks.append(series.columns)
     return {device.uuid: _figures(checked, device, taken[device.uuid]) for device in spool.devices}
 
 
@@ -101,6 +103,7 @@ class _Taken:
     def __init__(self) -> None:
         self._parts: list[Ints] = []
         self.windows: list[Mapping[str, Any]] = []
+        self.clocks: list[Mapping[str, Any]] = []
         self.invalid = 0
 
     def add(self, columns: Any) -> None:
@@ -152,10 +155,20 @@ def _figures(checked: CheckedSpool, device: DeviceInfo, taken: _Taken) -> Device
     moments = [(row[_MONO_AT], row[_TOOK_AT]) for row in reads]
     found.intervals = intervals_of(samples, moments, (checked.from_ns, end * MS))
     found.busy = busy_of(taken.windows, (begin, end))
+    clocks = (found.sm_clock_top_mhz, *_ring_clocks(taken.clocks))
+    found.sm_clock_top_mhz = max((mhz for mhz in clocks if mhz is not None), default=None)
     _count_energy(reads, found)
     limits = (device.max_sm_mhz, *(row[_CLOCK_LIMIT_AT] for row in reads))
     found.sm_clock_max_mhz = max((limit for limit in limits if limit is not None), default=None)
     return found
+
+
+def _ring_clocks(windows: Sequence[Mapping[str, Any]]) -> Iterator[int]:
+    """The highest clock of each window of the ring buffer, which sees more of them than the samples."""
+    for columns in windows:
+        for mhz in columns["highest"]:
+            if mhz is not None and not invalid(FIELDS["sm_clock_mhz"], mhz):
+                yield mhz
 
 
 def _tile(checked: CheckedSpool, uuid: str, rows: Ints, span: tuple[int, int], found: DeviceFigures) -> None:

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, select
 
 from slurm_trace.node.fields import COUNTER_NAMES
 from slurm_trace.store.bulk import insert_rows
+from slurm_trace.store.card_clocks import store_clocks
 from slurm_trace.store.catalog import Ids
 from slurm_trace.store.device_ends import store_ends
 from slurm_trace.store.interned import intern
@@ -87,6 +88,7 @@ def store_spool(
         ((spool_id, place, *row) for place, row in enumerate(checked.counters)),
     )
     store_ends(connection, ids, cluster_id, lease_id, spool_id, prepared)
+    store_clocks(connection, ids, cluster_id, prepared)
     _notes(connection, spool_id, checked)
     _chunks(connection, spool_id, checked)
     return lease_id

@@ -13,6 +13,7 @@ from sqlalchemy import delete, func, select
 
 from slurm_trace.node.spool import Event
 from slurm_trace.store import models
+from slurm_trace.store.card_clocks import load_clocks
 from slurm_trace.store.device_ends import load_ends
 from slurm_trace.store.engine import open_store, upgrade_store
 from slurm_trace.store.job_summary import CLOCK_S
@@ -39,7 +40,7 @@ UNSTABLE = {
 NODE_TABLES = (
     "interned", "lease", "spool_file", "lease_device", "rollup_hour", "counter_read", "lease_gap", "lease_event",
     "sample_chunk", "sample_interval", "ring_busy", "run_cycles", "job_summary", "disagreement",
-    "device_ends",
+    "device_ends", "card_clock",
 )  # fmt: skip
 
 FIRST_TABLES = {
@@ -184,8 +185,32 @@ class SpoolCases:
         with store.writing() as connection:
             numbers = connection.execute(cards).scalars().all()
             models.device_ends.drop(connection)
+            models.card_clock.drop(connection)
             connection.execute(delete(models.interned).where(models.interned.c.id.in_(numbers)))
             connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0004'")
+        upgrade_store(location).close()
+        assert whole(store) == expected
+
+    def test_the_highest_clock_of_a_model_is_told_to_an_older_store(self, store, location, outbox, take):
+        fast = [card("GPU-0", max_sm_mhz=2100), card("GPU-1", name=None, max_sm_mhz=3000)]
+        spool(outbox, 1, devices=fast, node="n2")
+        spool(outbox, 2, devices=[card("GPU-7", max_sm_mhz=2100), card("GPU-8", max_sm_mhz=None)])
+        sampled = samples(range(11, 112), sm_clock_mhz=2500)
+        spool(outbox, 3, columns={"GPU-0": sampled}, devices=[card(max_sm_mhz=None)], cluster="d")
+        take()
+        expected = whole(store)
+        found = {(c.cluster, c.card): (c.clock_mhz, c.node, c.uuid) for c in load_clocks(store)}
+        assert found == {
+            ("c", "NVIDIA H100 80GB HBM3"): (2100, "n1", "GPU-7"),
+            ("c", None): (3000, "n2", "GPU-1"),
+            ("d", "NVIDIA H100 80GB HBM3"): (2500, "n1", "GPU-0"),
+        }
+        names = select(models.card_clock.c.card_id)
+        with store.writing() as connection:
+            numbers = connection.execute(names).scalars().all()
+            models.card_clock.drop(connection)
+            connection.execute(delete(models.interned).where(models.interned.c.id.in_(numbers)))
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0005'")
         upgrade_store(location).close()
         assert whole(store) == expected
 

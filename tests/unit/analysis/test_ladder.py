@@ -261,7 +261,8 @@ def test_a_larger_card_than_the_record_says_is_a_flag_with_both_figures(site):
     assert len(set(site.bounds())) == 1
     entry = site.entry("pipe_cycles")
     assert "lease_card_larger" in entry["flags"]
-    a100 = max(RATES.resolve("a100").ceilings["max_any_op"], 0)
+    fits = RATES.resolve("a100").device_ids
+    a100 = max(RATES.ceiling_ops_s(one, "max_any_op", clock_mhz=1980) for one in fits)
     assert any(str(a100) in r and str(CEILING) in r and "H100" in r for r in entry["reasons"])
 
 
@@ -272,11 +273,30 @@ def test_a_wide_label_is_narrowed_by_what_the_driver_calls_the_card(site):
     assert bounds[1] < CEILING * (END - BEGIN) < bounds[0]
 
 
-def test_a_clock_above_the_registry_lowers_nothing(site):
+def test_a_clock_above_the_registry_raises_what_time_counts_and_not_what_cycles_do(site):
     site.job()
-    site.lease([h100(max_sm_mhz=2100)])
-    assert len(set(site.bounds())) == 1
-    assert "lease_card_larger" in site.entry("busy")["flags"]
+    site.lease()
+    usual = site.bounds()
+    site.lease([h100(max_sm_mhz=2178)], begin=5000, end=5100, counters=[], columns=samples([5050]), node="n2")
+    found = site.bounds()
+    assert found[0] * 1980 == usual[0] * 2178
+    # What no cycle was counted of, at both ends, is raised too.
+    assert all(b < a < b * Fraction(2178, 1980) for a, b in zip(found[1:4], usual[1:4], strict=True))
+    assert "clock_raised" in site.entry("busy")["flags"]
+    assert "lease_card_larger" not in site.entry("busy")["flags"]
+
+
+def test_busy_time_counts_at_the_highest_clock_of_the_model(site):
+    site.job("cpu=4,gres/gpu:a100_sxm4_80gb=1,gres/gpu=1,node=1")
+    quiet = {"columns": sampled(sm_clock_mhz=1410, power_mw=100_000), "counters": []}
+    site.lease([card(**A100)], rings=[ring("GPU-0", [(10, 3609, 29)])], **quiet)
+    usual = site.bounds()
+    fast = card(**A100 | {"max_sm_mhz": 1551})
+    site.lease([fast], begin=5000, end=5100, counters=[], columns=samples([5050]), node="n2")
+    found = site.bounds()
+    assert [a * 10 - b * 11 < 10**6 for a, b in zip(found, usual, strict=True)] == [True] * len(RUNGS)
+    assert found[4] * 10 >= usual[4] * 11 - 10**6
+    site.terms("busy")
 
 
 MIG = "NVIDIA H100 80GB HBM3 MIG 1g.10gb"

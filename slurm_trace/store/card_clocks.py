@@ -1,0 +1,91 @@
+"""The highest clock that was read of each model of card in each cluster: allowed by its driver, or seen.
+
+Follows from the spool files alone, whichever came first, and whatever run they are of.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from sqlalchemy import Connection, select, update
+
+from slurm_trace.store.bulk import insert_rows
+from slurm_trace.store.catalog import Ids
+from slurm_trace.store.engine import Store
+from slurm_trace.store.interned import intern
+from slurm_trace.store.models import card_clock, cluster, interned, job_summary
+from slurm_trace.store.numbers import load_numbers
+from slurm_trace.store.spool_prepare import PreparedSpool
+
+_COLUMNS = ("cluster_id", "card_id", "clock_mhz", "node", "uuid")
+_OF_RUN = (job_summary.c.run_id, job_summary.c.sm_clock_top_mhz, job_summary.c.sm_clock_max_mhz)
+
+
+@dataclass(frozen=True, slots=True)
+class CardClock:
+    """The highest clock of a model, and where it was read. `card` None: its driver gave no name."""
+
+    cluster: str
+    card: str | None
+    clock_mhz: int
+    node: str
+    uuid: str
+
+
+def store_clocks(connection: Connection, ids: Ids, cluster_id: int, prepared: PreparedSpool) -> None:
+    """Take a file into account, inside a transaction of the one writer."""
+    found: dict[str | None, tuple[int, str, str]] = {}
+    for device in prepared.checked.spool.devices:
+        figures = prepared.figures[device.uuid]
+        clock_mhz = max(figures.sm_clock_top_mhz or 0, figures.sm_clock_max_mhz or 0)
+        if clock_mhz:
+            read = (clock_mhz, prepared.checked.lease.node, device.uuid)
+            found[device.name] = min(read, found.get(device.name, read), key=_highest_first)
+    for name, read in found.items():
+        card_id = intern(connection, ids, json.dumps(name))
+        here = (card_clock.c.cluster_id == cluster_id, card_clock.c.card_id == card_id)
+        known = connection.execute(
+            select(*(card_clock.c[n] for n in _COLUMNS[2:])).where(*here)
+        ).one_or_none()
+        if known is None:
+            insert_rows(connection, card_clock, _COLUMNS, [(cluster_id, card_id, *read)])
+        elif _highest_first(read) < _highest_first(tuple(known)):
+            told = dict(zip(_COLUMNS[2:], read, strict=True))
+            connection.execute(update(card_clock).where(*here).values(told))
+
+
+def _highest_first(read: tuple[int, str, str]) -> tuple[int, str, str]:
+    """An order in which the highest clock comes first; of equal ones always the same."""
+    return -read[0], read[1], read[2]
+
+
+def load_clocks(store: Store) -> list[CardClock]:
+    """The highest clock of each model and cluster."""
+    query = (
+        select(cluster.c.name, interned.c.text, *(card_clock.c[n] for n in _COLUMNS[2:]))
+        .join_from(card_clock, cluster)
+        .join(interned, interned.c.id == card_clock.c.card_id)
+    )
+    with store.reading() as connection:
+        found = [CardClock(name, json.loads(text), *told) for name, text, *told in connection.execute(query)]
+    return sorted(found, key=lambda one: (one.cluster, one.card or "", one.clock_mhz))
+
+
+def load_run_clocks(store: Store, run_ids: pd.Series[int]) -> pd.Series[int]:
+    """The highest clock read on the GPUs of each run, 0 where none was.
+
+    Args:
+        store: The store.
+        run_ids: In ascending order.
+    """
+    with store.reading() as connection:
+        table = load_numbers(connection, _OF_RUN)
+    found = np.zeros(len(run_ids), dtype=np.int64)
+    ids = run_ids.to_numpy(dtype=np.int64)
+    table = table[np.isin(table[:, 0], ids, assume_unique=True)] if len(table) else table
+    # What was not read is far below 0.
+    found[np.searchsorted(ids, table[:, 0])] = table[:, 1:].max(axis=1, initial=0)
+    return pd.Series(found, index=run_ids.index)
