@@ -23,7 +23,7 @@ _TENSOR = {
     },
 }
 _VECTOR = {"fp64": 128, "fp32": 256, "fp16": 512, "int": 1024}
-_SAME = {"GH200": "H100", "VGPU": "H100"}
+_SAME = {"GH200": "H100", "VGPU": "H100", "H100-FAST": "H100"}
 
 
 def operations(scenario: Scenario, start: float | Fraction, end: float | Fraction) -> dict[str, Fraction]:

@@ -37,6 +37,10 @@ UP_S = 1000.0
 """The node's uptime at second 0."""
 MIG = "H100-MIG"
 """A kind of cards: parts of one H100, in the place of whole ones."""
+FAST = "H100-FAST"
+"""A kind of cards: H100 whose driver allows more than their datasheet has."""
+LABELS = {MIG: "h100_1g.10gb", FAST: "h100"}
+"""What Slurm calls a kind, where that is not its name in small letters."""
 _CALL_S = 0.0005
 _STANDING = {"counters_stand": range(248, 261), "work_counters_stand": range(249, 261)}
 _BUSY_SPOOL = "the disk is full"
@@ -551,7 +555,7 @@ def _row(run: Run, history: History) -> dict[str, str]:
         state=run.state,
         nodes=len(run.parts),
         gpus=sum(len(part.cards) for part in run.parts),
-        gpu_type="h100_1g.10gb" if kind == MIG else kind.lower(),
+        gpu_type=LABELS.get(kind, kind.lower()),
         cpus=1,
         flop=0,
     )

@@ -44,6 +44,7 @@ PROFILES: dict[str, Profile] = {
         gpm=False, power_average=False, pcie_counters=False,
     ),
     "H100": Profile("NVIDIA H100 80GB HBM3", 85_520_809_984, 132, 1980, 2619, 345, 70, 700, 0x233010DE),
+    "H100-FAST": Profile("NVIDIA H100 80GB HBM3", 85_520_809_984, 132, 2115, 2619, 345, 70, 700, 0x233010DE),
     "B200": Profile("NVIDIA B200", 192_265_846_784, 148, 1965, 3996, 120, 140, 1000, 0x290110DE),
     "GH200": Profile(
         "NVIDIA GH200 120GB", 102_005_473_280, 132, 1980, 2619, 345, 80, 900, 0x234210DE, module_extra_w=150
