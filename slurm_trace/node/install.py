@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shlex
@@ -132,9 +133,15 @@ def _step(
     root: Path, target: str, content: bytes, mode: int, recorded: dict[str, str], force: bool, yours: bool
 ) -> Step:
     path = _below(root, target)
+    found: bytes | None = None
+    found_mode = mode
     try:
-        found = path.read_bytes() if os.path.lexists(path) else None
-        found_mode = path.stat().st_mode & 0o7777 if found is not None else mode
+        # A pipe would be waited for; what is no file is somebody else's.
+        if path.is_file():
+            found, found_mode = path.read_bytes(), path.stat().st_mode & 0o7777
+        elif os.path.lexists(path):
+            action = "kept" if yours else "overwrite" if force else "conflict"
+            return Step(action, target, path, content, mode)
     except OSError as error:
         raise EnvironmentProblem(f"{path} cannot be read ({error.strerror}); run this as root") from None
     if found is None:
@@ -154,7 +161,10 @@ def _sampler(build: Path | None) -> bytes:
     if build is None:
         return f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -m slurm_trace.node "$@"\n'.encode()
     try:
-        return build.read_bytes()
+        content = build.read_bytes() if build.is_file() else b""
+        if not content.startswith(b"#!"):
+            raise EnvironmentProblem(f"{build} is no program that can be started; build it with make node")
+        return content
     except OSError as error:
         raise EnvironmentProblem(
             f"{build} cannot be read ({error.strerror}); build it with make node"
@@ -171,7 +181,7 @@ def _digest(content: bytes) -> str:
 
 def _read_manifest(root: Path) -> dict[str, str]:
     try:
-        lines = _below(root, MANIFEST).read_text(encoding="utf-8").splitlines()
+        lines = _below(root, MANIFEST).read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return {}
     except OSError as error:
@@ -188,4 +198,6 @@ def _write(path: Path, content: bytes, mode: int) -> None:
         fresh.chmod(mode)
         fresh.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
         raise EnvironmentProblem(f"{path} cannot be written ({error.strerror}); run this as root") from None

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from slurm_trace.cli.main import app
 from slurm_trace.errors import EnvironmentProblem, UsageProblem
-from slurm_trace.node.install import DROP_INS, LIBEXEC, PIECES, hook_file, make_plan
+from slurm_trace.node.install import DROP_INS, LIBEXEC, MANIFEST, PIECES, hook_file, make_plan
 from support.hooks import HOOKS, JOB, SHELLS
 
 
@@ -188,3 +188,42 @@ def test_user_and_directories_pass_systemd(tmp_path: Path) -> None:
     assert leases.stat().st_mode & 0o7777 == 0o2750
     assert leases.stat().st_uid == 0
     assert (tmp_path / "var" / "spool" / "slurm-trace" / "open").is_dir()
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link to nothing"])
+def test_what_is_no_file_is_somebody_elses(tmp_path: Path, kind: str) -> None:
+    call("install", "--root", str(tmp_path), "--yes")
+    hook, settings = installed(tmp_path), installed(tmp_path, "/etc/slurm-trace/hooks.conf")
+    for path in (hook, settings):
+        path.unlink()
+        if kind == "folder":
+            path.mkdir()
+        elif kind == "pipe":
+            os.mkfifo(path)
+        else:
+            path.symlink_to("nowhere")
+    found = actions(tmp_path)
+    assert (found[f"{LIBEXEC}/prolog"], found["/etc/slurm-trace/hooks.conf"]) == ("conflict", "kept")
+    assert isinstance(call("install", "--root", str(tmp_path), "--yes").exception, EnvironmentProblem)
+    forced = call("install", "--root", str(tmp_path), "--yes", "--force")
+    assert (forced.exit_code == 0) == (kind != "folder")
+    assert hook.is_file() == (kind != "folder")
+    assert not list(tmp_path.rglob("*.new"))
+
+
+def test_damaged_list_of_what_was_installed(tmp_path: Path) -> None:
+    call("install", "--root", str(tmp_path), "--yes")
+    installed(tmp_path, MANIFEST).write_bytes(b"\xff\xfe\n\x00  \n" * 100)
+    assert set(actions(tmp_path).values()) == {"unchanged"}
+
+
+@pytest.mark.parametrize("kind", ["empty", "pipe", "text"])
+def test_sampler_that_is_no_program(tmp_path: Path, kind: str) -> None:
+    build = tmp_path / "build"
+    if kind == "pipe":
+        os.mkfifo(build)
+    else:
+        build.write_text("" if kind == "empty" else "words")
+    result = call("install", "--root", str(tmp_path / "a"), "--sampler", str(build), "--yes")
+    assert isinstance(result.exception, EnvironmentProblem)
+    assert "make node" in str(result.exception)
