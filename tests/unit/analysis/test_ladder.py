@@ -1,6 +1,7 @@
 """From sealed spool files to lower bounds: what is proven counts, what is not stays at `allocation`, and says why."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from importlib.resources import files
 
@@ -8,6 +9,10 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
+from slurm_trace.analysis.corpus.anchors import load_anchors
+from slurm_trace.analysis.corpus.draw import Draw
+from slurm_trace.analysis.corpus.families import rungs
+from slurm_trace.analysis.corpus.judge import Judge
 from slurm_trace.analysis.ladder import RUNGS, Cards
 from slurm_trace.analysis.rates import Rates
 from slurm_trace.assess import Request, assess
@@ -203,6 +208,20 @@ def test_counters_that_stand_still_under_load_are_not_believed(site):
     bounds = site.bounds()
     assert bounds[1] == bounds[2] == bounds[3] < bounds[0]
     assert any(why.NOT_IDLE in t.source for t in site.terms("pipe_cycles"))
+
+
+def test_what_would_not_be_lower_says_why_no_lower_rung_is_proven(site):
+    whole = Part(1, clock_mhz=1980, active=100, tensor=50, vector=0, power_w=500)
+    site.job()
+    site.lease(columns=sampled(whole), counters=reads(part=whole))
+    told = f"it would not be lower: {why.NOT_SLOW}"
+    (reason,) = [r for r in site.entry("pipe_cycles")["reasons"] if "telemetry" in r]
+    assert reason.endswith(f"GPU seconds lowers nothing: {told}")
+    site.store.close()
+    shown = CliRunner().invoke(
+        app, ["--store", site.path, "explain", "1", "--trust", "pipe_cycles"], catch_exceptions=False
+    )
+    assert f"why it is not lower: {reason}" in shown.stdout
 
 
 def test_no_witness_no_lower_bound(site):
@@ -448,3 +467,18 @@ def test_a_card_costs_in_a_cycle_what_its_ceiling_says():
                 assert found.whole * hz * 1000 >= found.flop_s
     unknown = Kind("Some Card", None, None, 1000, "pipe_cycles", None)
     assert "registry" in Cards(RATES, "max_any_op", "busy").price(unknown, CEILING).reason
+
+
+@pytest.mark.parametrize("gpus", [0, 1, rungs.GPUS - 1, rungs.GPUS + 1, None])
+def test_leases_of_fewer_or_more_gpus_than_the_claim_lower_nothing(gpus):
+    """Without a flag too: what is said of some GPUs of a run may be of any that it does not claim."""
+    anchors = load_anchors()
+    plain = rungs.cycles_edge(Draw(1, "fitting", 1), 1, anchors)
+
+    def bound(gpus, telemetry):
+        run = replace(plain.runs[0], lease_gpus=gpus, true_flop=None)
+        (answers,) = Judge(anchors).table([replace(plain, runs=(run,), telemetry=telemetry)])
+        return next(answer.bound_flop for answer in answers if answer.kind == "run")
+
+    assert bound(rungs.GPUS, plain.telemetry) < bound(rungs.GPUS, ())
+    assert bound(gpus, plain.telemetry) == bound(gpus, ()) >= bound(rungs.GPUS, ())
