@@ -145,6 +145,8 @@ def reasons(envelope: Envelope, i: int) -> list[str]:
     """Why the bound of run i is larger than run time times its own devices, or why there is none, or none lower."""
     why = int(envelope.release.why[i])
     found = [f"release: {WHY[why]}"] if why in (KILLED, NODE_LOST, LIMIT, OPEN) else []
+    if envelope.release.unclear[i] and why in (LIMIT, OPEN):
+        found[0] += "; by its record it was over at once, and nothing bears that out"
     return [*found, *envelope.claim(i).reasons, *envelope.refusals(i)]
 
 

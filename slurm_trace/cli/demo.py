@@ -12,6 +12,8 @@ from tempfile import TemporaryDirectory
 
 import click
 
+from slurm_trace.cli.output import each_warning_once
+
 JOBS = 40_000
 SEED = 1
 RECORDED = "2026-11-30T15:19:00..2026-11-30T15:24:00"
@@ -41,6 +43,7 @@ def demo(output: str, jobs: int) -> None:
     with (
         TemporaryDirectory(prefix="slurm-trace-demo-") as work,
         as_file(files("slurm_trace.examples")) as examples,
+        each_warning_once(),
     ):
         recorded, generated = examples / "recorded" / "slurm-2411", Path(work, "year")
         write(generated, jobs, SEED)

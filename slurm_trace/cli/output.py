@@ -6,7 +6,9 @@ import csv
 import json
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -40,9 +42,26 @@ def format_options(command: _F) -> _F:
     )(command)
 
 
+_told: ContextVar[set[str] | None] = ContextVar("_told", default=None)
+
+
 def warn(message: str) -> None:
     """One line on stderr, stripped of control characters that a record may have brought along."""
-    click.echo("warning: " + printable(message), err=True)
+    told = _told.get()
+    if told is None or message not in told:
+        click.echo("warning: " + printable(message), err=True)
+    if told is not None:
+        told.add(message)
+
+
+@contextmanager
+def each_warning_once() -> Iterator[None]:
+    """Inside of it, a warning that was given already is not given again: for several commands in one process."""
+    token = _told.set(set())
+    try:
+        yield
+    finally:
+        _told.reset(token)
 
 
 def printable(text: str) -> str:

@@ -12,7 +12,7 @@ from slurm_trace.examples.generate import CLUSTER
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, str]:
     folder = tmp_path_factory.mktemp("elsewhere")
     (folder / "tmp").mkdir()
     command = [
@@ -33,10 +33,10 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout, folder
+    return done.stdout, folder, done.stderr
 
 
-def test_every_step_is_a_command_that_can_be_typed(shown: tuple[str, Path]) -> None:
+def test_every_step_is_a_command_that_can_be_typed(shown: tuple[str, Path, str]) -> None:
     commands = [line for line in shown[0].splitlines() if line.startswith("$ ")]
     assert [line.split()[2] for line in commands] == [
         "store", "import", "import", "import", "import", "rank", "groups", "groups", "groups", "explain", "report",
@@ -44,7 +44,7 @@ def test_every_step_is_a_command_that_can_be_typed(shown: tuple[str, Path]) -> N
     assert not any("/tmp/" in line for line in commands)
 
 
-def test_it_finds_what_is_there_to_be_found(shown: tuple[str, Path]) -> None:
+def test_it_finds_what_is_there_to_be_found(shown: tuple[str, Path, str]) -> None:
     out = shown[0]
     assert "4.67e23" in out
     assert f"{CLUSTER}:" in out
@@ -53,8 +53,14 @@ def test_it_finds_what_is_there_to_be_found(shown: tuple[str, Path]) -> None:
     assert "NOT_RULED_OUT" in out
 
 
-def test_it_leaves_nothing_but_the_report(shown: tuple[str, Path]) -> None:
+def test_it_leaves_nothing_but_the_report(shown: tuple[str, Path, str]) -> None:
     folder = shown[1]
     left = {str(path.relative_to(folder)) for path in folder.rglob("*")}
     assert left == {"tmp", "report.html"}
     assert "<!doctype html>" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_warning_is_given_once(shown: tuple[str, Path, str]) -> None:
+    warnings = [line for line in shown[2].splitlines() if line.startswith("warning: ")]
+    assert any("job ids from" in line for line in warnings)
+    assert len(warnings) == len(set(warnings))

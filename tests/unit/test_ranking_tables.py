@@ -13,7 +13,7 @@ from sqlalchemy import select
 from slurm_trace.analysis.names import moment
 from slurm_trace.cli.footnotes import Footnotes
 from slurm_trace.cli.main import app
-from slurm_trace.cli.output import print_table
+from slurm_trace.cli.output import each_warning_once, print_table, warn
 from slurm_trace.cli.tables import _print_runs, hours
 from slurm_trace.errors import CheckFailed, UsageProblem
 from slurm_trace.store.engine import open_store
@@ -248,3 +248,30 @@ def test_the_ranking_keeps_its_verdicts_and_marks_in_100_columns(call, monkeypat
     assert max(map(len, shown[:-1])) <= 100
     assert shown[1].split()[-2:] == ["strict", "see"]
     assert shown[3].split()[-4:] == ["NOT_RULED_OUT", "NOT_RULED_OUT", "a", "b"]
+
+
+def test_a_run_that_was_over_at_once_says_that_nothing_bears_it_out(tmp_path):
+    path, export = str(tmp_path / "store.db"), tmp_path / "export"
+    at_once = {"End": str(T0), "Elapsed": "00:00:00"}
+    rows = [row(1, **at_once, Timelimit=""), row(2, **at_once, Timelimit="01:00:00"), row(3)]
+    export.write_bytes(sacct_text(rows))
+    assert (
+        CliRunner().invoke(app, ["--store", path, "import", "sacct", str(export), "--tz", "UTC"]).exit_code
+        == 0
+    )
+    jobs = json.loads(CliRunner().invoke(app, ["--store", path, "rank", "--json"]).stdout)["jobs"]
+    said = {job["job_id"]: job["reasons"] for job in jobs}
+    odd = "; by its record it was over at once, and nothing bears that out"
+    assert "release: the end is unknown" + odd in said["1"]
+    assert "release: the end is unknown: until the time limit" + odd in said["2"]
+    assert not any("at once" in reason for reason in said["3"])
+    printed = CliRunner().invoke(app, ["--store", path, "explain", "1"]).stdout
+    assert "why it is not lower: release: the end is unknown" + odd in printed
+
+
+def test_a_warning_may_be_given_once_only(capsys):
+    with each_warning_once():
+        for message in ("one", "two", "one"):
+            warn(message)
+    warn("one")
+    assert capsys.readouterr().err.split() == ["warning:", "one", "warning:", "two", "warning:", "one"]
