@@ -21,7 +21,6 @@ from slurm_trace.analysis.clocks import Clocks
 from slurm_trace.analysis.counting import count_accelerators
 from slurm_trace.analysis.exact import Exact
 from slurm_trace.analysis.ladder import (
-    NOT_LOWER,
     Cards,
     Ladder,
     Refused,
@@ -29,6 +28,7 @@ from slurm_trace.analysis.ladder import (
     Telemetry,
     ladder,
     measurable,
+    not_lower,
 )
 from slurm_trace.analysis.measured import Kind, Stretch
 from slurm_trace.analysis.rates import Rates
@@ -292,7 +292,7 @@ class Envelope:
                 if isinstance(price, Refused):
                     yield self._of_gpu(i, device, node, uuid, first, last, price.reason)
                 elif one.kind not in used:
-                    yield self._of_gpu(i, device, node, uuid, first, last, NOT_LOWER)
+                    yield self._of_gpu(i, device, node, uuid, first, last, not_lower(one.kind))
                 else:
                     flop = price.flop(one)
                     term = self._of_gpu(i, device, node, uuid, first, last, one.kind.reason or COUNTED)

@@ -261,8 +261,15 @@ class Ladder:
             if flop_s is None or not self.fits[i]:
                 yield seconds, Refused(NOT_ITS_OWN)
                 continue
-            price = self.cards.price(self.kinds[int(self.kind[row])], flop_s)
-            yield seconds, price if isinstance(price, Refused) else Refused(NOT_LOWER)
+            kind = self.kinds[int(self.kind[row])]
+            price = self.cards.price(kind, flop_s)
+            yield seconds, price if isinstance(price, Refused) else Refused(not_lower(kind))
+
+
+def not_lower(kind: Kind) -> str:
+    """Why a stretch that proves something lowers nothing: it would not, for no lower rung is proven of it."""
+    told = None if kind.rung == "busy" else kind.reason
+    return NOT_LOWER if told is None else f"{NOT_LOWER}: {told}"
 
 
 NOT_LOWER = "it would not be lower"

@@ -21,7 +21,7 @@ from slurm_trace.analysis.energy import energy
 from slurm_trace.analysis.envelope import Bools, Envelope, Ints, envelope
 from slurm_trace.analysis.groups import NO_TERMS, Group, Grouping, Groups, Terms
 from slurm_trace.analysis.job_ids import JobIds, job_ids
-from slurm_trace.analysis.ladder import Rung, Telemetry
+from slurm_trace.analysis.ladder import Cards, Rung, Telemetry
 from slurm_trace.analysis.memberships import By, columns_of
 from slurm_trace.analysis.ranking import ranked, rows, touching
 from slurm_trace.analysis.rates import Rates
@@ -355,7 +355,7 @@ def assess(store: Store, request: Request) -> Assessment:
         rejected=rejected,
         window=(request.since, request.until),
         period=period,
-        unattributed=_unattributed(store, bounds),
+        unattributed=unattributed(load_ends(store), Cards(rates, question.basis, request.trust, clocks)),
         shortfalls={
             name: [c.reason for c in control if c.total.cluster == name and c.short_s] for name in clusters
         },
@@ -377,11 +377,6 @@ def assess(store: Store, request: Request) -> Assessment:
         job_ids={name: found for name, found in ids.items() if found is not None},
         summaries=load_summaries(store) if request.routes else None,
     )
-
-
-def _unattributed(store: Store, bounds: Envelope) -> dict[str, int]:
-    """Nothing where counters are not believed."""
-    return {} if bounds.ladder is None else unattributed(load_ends(store), bounds.ladder.cards)
 
 
 def _telemetry(store: Store, trust: Rung) -> Telemetry | None:

@@ -211,7 +211,7 @@ def test_counters_that_stand_still_under_load_are_not_believed(site):
 
 
 def test_what_would_not_be_lower_says_why_no_lower_rung_is_proven(site):
-    whole = Part(1, clock_mhz=1980, active=100, tensor=50, vector=0, power_w=500)
+    whole = Part(1, clock_mhz=1980, active=100, tensor=50)
     site.job()
     site.lease(columns=sampled(whole), counters=reads(part=whole))
     told = f"it would not be lower: {why.NOT_SLOW}"
