@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from slurm_trace.node.digest import file_digest
 from slurm_trace.node.open_lease import DAMAGED, SEALED
+from slurm_trace.node.spool_writer import is_whole
 
 _RETRY_S = 30.0
 _PART = re.compile(r"\.[0-9]+" + re.escape(SEALED) + "$")
@@ -30,7 +30,7 @@ def deliver(sealed: Path, outbox: Path) -> Path | None:
     Raises:
         OSError: The outbox cannot be written to; the file is where it was.
     """
-    if not _is_whole(sealed):
+    if not is_whole(sealed):
         sealed.replace(sealed.with_name(sealed.name + DAMAGED))
         return None
     target = outbox / f"{_PART.sub('', sealed.name)}.{file_digest(sealed)}.spool"
@@ -109,16 +109,6 @@ class Courier:
                 self._wake.clear()
             if self._stopping:
                 return
-
-
-def _is_whole(path: Path) -> bool:
-    try:
-        with contextlib.closing(
-            sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-        ) as file:
-            return bool(file.execute("PRAGMA integrity_check").fetchall() == [("ok",)])
-    except sqlite3.Error:
-        return False
 
 
 def _copy(source: Path, target: Path) -> None:

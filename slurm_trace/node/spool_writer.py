@@ -260,6 +260,8 @@ class SpoolWriter:
             raise _kind(error)(f"{self.path}: {error}") from None
         finally:
             self.close()
+        if not is_whole(self.path, "quick_check"):
+            raise SpoolDamaged(f"{self.path}: damaged since it was begun")
 
     def close(self) -> None:
         """Close it, to be resumed."""
@@ -293,6 +295,16 @@ class SpoolWriter:
             with contextlib.suppress(*_FAILURES):
                 self._file.execute("ROLLBACK")
             raise _kind(error)(f"{self.path}: {error}") from None
+
+
+def is_whole(path: Path, check: str = "integrity_check") -> bool:
+    """Whether a closed file is a sound database."""
+    try:
+        uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as file:
+            return bool(file.execute(f"PRAGMA {check}").fetchall() == [("ok",)])
+    except _FAILURES:
+        return False
 
 
 def _kind(error: Exception) -> type[SpoolDamaged | SpoolFailed]:

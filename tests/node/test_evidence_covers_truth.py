@@ -159,7 +159,7 @@ def _clocks_told(folder: Path) -> bool:
 
 KINDS = (
     "kill", "stop", "hang", "lost", "driver_gone", "wall_step", "disk_full", "lease_file_lost", "ring_hole",
-    "counter_reset", "counters_stand", "unit_slip", "spool_lost", "reboot",
+    "counter_reset", "counters_stand", "unit_slip", "spool_lost", "reboot", "open_lost", "open_damaged",
 )  # fmt: skip
 
 
@@ -173,6 +173,7 @@ def faults(draw: st.DrawFn, node: int, count: int, until: int) -> Fault:
         "unit_slip": draw(st.sampled_from((1 / 132, 1 / 1000, 0.5, 2, 132, 1000))),
         "spool_lost": draw(st.integers(0, 2)),
         "reboot": draw(st.booleans()),
+        "open_damaged": draw(st.integers(0, 9)),
     }.get(kind, card)
     for_s = draw(st.sampled_from((0.5, 3, 8, 20, 45)))
     return Fault(
@@ -348,6 +349,17 @@ def test_a_clock_that_was_set_moves_no_idle_time_over_busy_time(
         history = one_run("A100", busy, Fault("wall_step", at, amount=step_s))
         found = bounds(history, tmp_path / str(number))
         assert found["busy"][1] <= found["allocation"][1]
+
+
+@pytest.mark.parametrize("kind", ["open_lost", "open_damaged"])
+@pytest.mark.parametrize("at", [8, 33, 59.7])
+def test_an_open_file_that_is_no_more_lowers_nothing_before(tmp_path: Path, kind: str, at: float) -> None:
+    work = (Work(0, 6, at, FULL["A100"]),)
+    found = bounds(one_run("A100", work, Fault(kind, at, amount=3)), tmp_path / "broken")
+    whole = bounds(one_run("A100", work), tmp_path / "whole")
+    for trust, (_, bound, strict) in found.items():
+        assert bound >= whole[trust][1]
+        assert strict >= whole[trust][2]
 
 
 def test_a_missing_entry_is_not_spoken_for_by_the_next(tmp_path: Path) -> None:

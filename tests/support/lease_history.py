@@ -104,7 +104,8 @@ class Fault:
     `for_s`. `lease_file_lost`: somebody empties the lease directory. `ring_hole`: of card `amount`, for `for_s`.
     `counter_reset`: of card `amount`. `counters_stand`: those of card `amount`, for `for_s`; `work_counters_stand`:
     all but elapsed cycles. `unit_slip`: from then on cycle counters are `amount` times what they were. `spool_lost`:
-    the `amount`-th delivered file.
+    the `amount`-th delivered file. `open_lost`: somebody empties the directory of open spool files. `open_damaged`:
+    their first bytes, and all of a share of `amount` parts in ten, are overwritten.
     """
 
     kind: str
@@ -423,6 +424,18 @@ class HistoryNode(Node):
 
     def on_lease_file_lost(self, _: Fault) -> None:
         self._empty()
+
+    def on_open_lost(self, _: Fault) -> None:
+        for path in self.config.spool_folder.glob("*.open*"):
+            path.unlink()
+
+    def on_open_damaged(self, fault: Fault) -> None:
+        for path in self.config.spool_folder.glob("*.open*"):
+            with path.open("r+b") as file:
+                size = path.stat().st_size
+                file.write(b"\xa5" * 40)
+                file.seek(size * fault.amount // 10)
+                file.write(b"\xa5" * (size // 10))
 
     def _empty(self) -> None:
         for path in self.config.leases_folder.iterdir():
