@@ -106,6 +106,7 @@ def observe_samples(envelope: Envelope, summaries: pd.DataFrame, rates: Rates) -
         "O17.over_allocation": _over(seen["energy_mj"], most_mj),
         "O17.resets": seen["energy_resets"],
         "O18.top_bytes": seen["memory_used_max_bytes"],
+        "O21.most": seen["process_max"],
     }
 
 

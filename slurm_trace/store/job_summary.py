@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, delete, select
@@ -139,6 +139,7 @@ class _Leases:
             "energy_mj": sum(amount for amount, _, _ in energies) if measured else None,
             "energy_from": max((s for s in sources if s), key=SOURCES.index) if measured else None,
             "energy_resets": sum(resets for _, _, resets in energies),
+            "process_max": _top_of_all(row.process_max for row in rows) if self._known else None,
             "flags": " ".join(flags),
         }
 
@@ -261,6 +262,13 @@ def _counted(parts: list[Any]) -> tuple[int, str | None, int]:
     if None in sources:
         return 0, None, resets
     return sum(row.energy_mj for row in parts), max(sources, key=SOURCES.index), resets
+
+
+def _top_of_all(values: Iterable[int | None]) -> int | None:
+    """The largest, where every value is known."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return max(known, default=None) if len(known) == len(found) else None
 
 
 def _top(values: Any) -> int | None:

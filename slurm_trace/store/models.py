@@ -26,7 +26,7 @@ from sqlalchemy.dialects import mysql
 
 from slurm_trace.node.fields import COUNTER_NAMES
 
-REVISIONS: tuple[str, ...] = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS: tuple[str, ...] = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """Every schema revision this code knows, oldest first; the last one is the one it reads and writes."""
 
 LIKE_BYTES: dict[str, Any] = {
@@ -356,6 +356,7 @@ lease_device = Table(
     Column("memory_used_max_bytes", BIG),
     Column("sm_clock_top_mhz", BIG, comment="highest seen"),
     Column("sm_clock_max_mhz", BIG, comment="highest that the driver allows"),
+    Column("process_max", BIG, comment="most compute processes at once; NULL: not read"),
     **LIKE_BYTES,
 )
 
@@ -528,6 +529,7 @@ job_summary = Table(
     Column("sm_clock_top_mhz", BIG),
     Column("sm_clock_max_mhz", BIG),
     Column("flags", TEXT, nullable=False, comment="kinds of its disagreements"),
+    Column("process_max", BIG, comment="most at once on one device; NULL: of some device it is not known"),
     **LIKE_BYTES,
 )
 

@@ -72,6 +72,7 @@ class DeviceFigures(Figures):
     energy_first_mj: int | None = None
     energy_last_mj: int | None = None
     sm_clock_max_mhz: int | None = None
+    process_max: int | None = None
     hours: dict[int, Figures] = field(default_factory=dict)
     intervals: list[Interval] = field(default_factory=list)
     busy: list[Busy] = field(default_factory=list)
@@ -152,6 +153,8 @@ def _figures(checked: CheckedSpool, device: DeviceInfo, taken: _Taken) -> Device
     holes |= np.diff(rows[0], prepend=begin) > _longest_way_ms(checked)
     _, _, utilization, power, _, clock, _, processes = rows
     samples = Sampled(rows[0], clock, utilization, power, processes, holes)
+    most = int(processes.max(initial=_NONE))
+    found.process_max = None if most == _NONE else most
     moments = [(row[_MONO_AT], row[_TOOK_AT]) for row in reads]
     found.intervals = intervals_of(samples, moments, (checked.from_ns, end * MS))
     found.busy = busy_of(taken.windows, (begin, end))

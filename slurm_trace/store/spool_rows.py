@@ -54,7 +54,7 @@ _INTERVAL = (
 _BUSY = ("from_ms", "to_ms", "busy_ms")
 _DEVICE_FIGURES = (
     *_HOUR_FIGURES, "samples", "invalid", "power_mj", "energy_resets", "energy_first_mj", "energy_last_mj",
-    "sm_clock_max_mhz",
+    "sm_clock_max_mhz", "process_max",
 )  # fmt: skip
 
 

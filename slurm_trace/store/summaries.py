@@ -12,6 +12,7 @@ from slurm_trace.store.models import job_summary
 COLUMNS = (
     "run_id", "gpus", "covered_ms", "utilization_ms", "utilization_pct_ms", "utilization_max_pct", "power_max_mw",
     "energy_mj", "energy_resets", "memory_used_max_bytes", "sm_clock_top_mhz", "sm_clock_max_mhz",
+    "process_max",
 )  # fmt: skip
 
 

@@ -183,3 +183,18 @@ def test_parts_of_a_card_have_no_power_of_their_own(tmp_path):
 def test_samples_that_reach_too_far(tmp_path):
     with pytest.raises(Damaged, match="further"):
         one(tmp_path, samples([11, 10**9]), end=None, closed="boot")
+
+
+@pytest.mark.parametrize(
+    ("processes", "most"),
+    [
+        (None, None),
+        (0, 0),
+        (3, 3),
+        ([None] * 50 + [0] * 51, 0),
+        ([0] * 99 + [2, 0], 2),
+        ([200_000] * 101, None),
+    ],
+)
+def test_most_processes_at_once(tmp_path, processes, most):
+    assert one(tmp_path, samples(range(11, 112), process_count=processes)).process_max == most

@@ -50,6 +50,16 @@ FIRST_TABLES = {
 """What a store of the first revision had."""
 
 
+PROCESSES = ("lease_device", "job_summary")
+"""Tables that came to have a column of processes with revision 0007."""
+
+
+def drop_processes(connection):
+    """The tables as they were before."""
+    for name in PROCESSES:
+        connection.exec_driver_sql(f"ALTER TABLE {name} DROP COLUMN process_max")
+
+
 def rows(store, name):
     """Rows of a table with names in place of numbers that depend on the order of things."""
     table = models.metadata.tables[name]
@@ -187,6 +197,7 @@ class SpoolCases:
             models.device_ends.drop(connection)
             models.card_clock.drop(connection)
             connection.execute(delete(models.interned).where(models.interned.c.id.in_(numbers)))
+            drop_processes(connection)
             connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0004'")
         upgrade_store(location).close()
         assert whole(store) == expected
@@ -210,9 +221,21 @@ class SpoolCases:
             numbers = connection.execute(names).scalars().all()
             models.card_clock.drop(connection)
             connection.execute(delete(models.interned).where(models.interned.c.id.in_(numbers)))
+            drop_processes(connection)
             connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0005'")
         upgrade_store(location).close()
         assert whole(store) == expected
+
+    def test_what_files_of_an_older_store_saw_of_processes_stays_unknown(self, store, location, outbox, take):
+        ingest(store, run(1, node_list="n1"))
+        spool(outbox, 1, devices=[card()], columns={"GPU-0": samples(range(11, 112), process_count=2)})
+        take()
+        assert [one(store, name).process_max for name in PROCESSES] == [2, 2]
+        with store.writing() as connection:
+            drop_processes(connection)
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0006'")
+        upgrade_store(location).close()
+        assert [one(store, name).process_max for name in PROCESSES] == [None, None]
 
     def test_references_hold(self, store, outbox, take):
         spool(outbox, 1, counters=[counter(20)])

@@ -228,7 +228,7 @@ def test_samples_change_no_verdict(found):
     columns = observe_runs(found.envelope, found.question)
     rng = np.random.default_rng(3)
     size = len(found.envelope)
-    samples = ("O13", "O14", "O15", "O16", "O17", "O18")
+    samples = ("O13", "O14", "O15", "O16", "O17", "O18", "O21")
     seen = {name: rng.random(size) * 200 for name in RuleSet.load().features if name.startswith(samples)}
     alone = evaluate(RuleSet.load(), observe_bounds(found.envelope, found.question))
     assert (evaluate(RuleSet.load(), columns | seen).verdict == alone.verdict).all()
