@@ -48,6 +48,8 @@ class Exact:
     def of(cls, values: Iterable[int]) -> Exact:
         """A column of these integers, each at least 0."""
         listed = list(values)
+        if not any(listed):
+            return cls(np.zeros((1, len(listed)), dtype=np.int64))
         count = max((v.bit_length() for v in listed), default=0) // DIGIT_BITS + 1
         digits = [[v >> DIGIT_BITS * k & _MASK for v in listed] for k in range(count)]
         return cls(np.array(digits, dtype=np.int64).reshape(count, len(listed)))
@@ -55,13 +57,13 @@ class Exact:
     @classmethod
     def products(cls, seconds: Ints, rates: Sequence[int], code: Ints) -> Exact:
         """seconds[i] x rates[code[i]] for every i, all at least 0."""
-        digits = cls.of(rates or [0]).digits[:, code]
+        digits = np.take(cls.of(rates or [0]).digits, code, axis=1)
         digits *= seconds
         return _carried(digits)
 
     def take(self, rows: npt.NDArray[Any]) -> Exact:
         """Some of the values, by position or by mask."""
-        return Exact(self.digits[:, rows])
+        return Exact(np.take(self.digits, np.flatnonzero(rows) if rows.dtype == bool else rows, axis=1))
 
     def replaced(self, rows: Ints, values: Exact) -> Exact:
         """The same column with other values at these positions."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from slurm_trace.accounting.child import in_background, without_cycles
 from slurm_trace.accounting.sreport import ControlTotal
 from slurm_trace.analysis.capacity import Inventory
 from slurm_trace.analysis.clocks import ClockRead, Clocks
@@ -36,9 +39,10 @@ from slurm_trace.analysis.unattributed import unattributed
 from slurm_trace.analysis.verdicts import RULED_OUT, VERDICTS, Question, verdicts
 from slurm_trace.errors import UsageProblem
 from slurm_trace.site.profile import SiteProfile, load_profile
-from slurm_trace.store.card_clocks import load_clocks, load_run_clocks
-from slurm_trace.store.device_ends import load_ends
+from slurm_trace.store.card_clocks import load_clocks
+from slurm_trace.store.device_ends import count_spools, load_ends
 from slurm_trace.store.engine import Store
+from slurm_trace.store.frame import LARGE
 from slurm_trace.store.load import (
     ImportRecord,
     count_rejected,
@@ -65,6 +69,9 @@ COLUMNS = (
     "lease_covered_ms", "lease_energy_mj", "lease_energy_from", "release_proven",
 )  # fmt: skip
 """What the question needs of a run; the rest stays in the store."""
+
+OF_CLOCK = ("lease_clock_top_mhz", "lease_clock_max_mhz")
+"""Of these the higher counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +291,24 @@ def assess(store: Store, request: Request) -> Assessment:
     Raises:
         UsageProblem: The window, the threshold, the profile or an overlay can't be used.
     """
+    # What the nodes told takes as long to read as the runs themselves.
+    aside = in_background if count_spools(store) >= LARGE else nullcontext
+    with (
+        without_cycles(),
+        aside(partial(_telemetry, store, request)) as telemetry,
+        aside(partial(load_ends, store)) as ends,
+        aside(partial(_summaries, store, request)) as summaries,
+    ):
+        return _assess(store, request, telemetry, ends, summaries)
+
+
+def _assess(
+    store: Store,
+    request: Request,
+    telemetry: Callable[[], Telemetry | None],
+    ends: Callable[[], pd.DataFrame],
+    summaries: Callable[[], pd.DataFrame | None],
+) -> Assessment:
     if request.since is not None and request.until is not None and request.since >= request.until:
         raise UsageProblem("the window is empty: --since must lie before --until")
     overlay = Path(request.overlay) if request.overlay else None
@@ -294,8 +319,9 @@ def assess(store: Store, request: Request) -> Assessment:
     site = load_profile(request.profile)
     question = Question(threshold.flop, request.basis or "max_any_op", request.margin)
     kinds = {*request.kinds, *(KINDS if request.routes else ())}
-    runs = load_runs(store, columns=(*COLUMNS, *columns_of(kinds)))
-    runs["lease_clock_mhz"] = load_run_clocks(store, runs["run_id"])
+    runs = load_runs(store, columns=(*COLUMNS, *OF_CLOCK, *columns_of(kinds)))
+    read_mhz = [runs.pop(name).fillna(0).to_numpy(dtype=np.int64) for name in OF_CLOCK]
+    runs["lease_clock_mhz"] = np.maximum(*read_mhz)
     reads = (ClockRead(c.cluster, c.card, c.clock_mhz, c.node, c.uuid) for c in load_clocks(store))
     clocks = Clocks(rates, question.basis, reads)
     imports = load_imports(store)
@@ -314,7 +340,7 @@ def assess(store: Store, request: Request) -> Assessment:
         as_of=max(as_of, *(i.finished_at or 0 for i in imports if i.kind == "events"), 0),
         basis=question.basis,
         trust=request.trust,
-        telemetry=_telemetry(store, request.trust),
+        telemetry=telemetry(),
         clocks=clocks,
     )
     begin = int(runs["start"].min()) if runs["start"].notna().any() else as_of
@@ -355,7 +381,7 @@ def assess(store: Store, request: Request) -> Assessment:
         rejected=rejected,
         window=(request.since, request.until),
         period=period,
-        unattributed=unattributed(load_ends(store), Cards(rates, question.basis, request.trust, clocks)),
+        unattributed=unattributed(ends(), Cards(rates, question.basis, request.trust, clocks)),
         shortfalls={
             name: [c.reason for c in control if c.total.cluster == name and c.short_s] for name in clusters
         },
@@ -375,15 +401,19 @@ def assess(store: Store, request: Request) -> Assessment:
         inventory=Inventory(rates, site, question.basis, as_of, clocks),
         control=tuple(control),
         job_ids={name: found for name, found in ids.items() if found is not None},
-        summaries=load_summaries(store) if request.routes else None,
+        summaries=summaries(),
     )
 
 
-def _telemetry(store: Store, trust: Rung) -> Telemetry | None:
-    if trust == "allocation":
+def _telemetry(store: Store, request: Request) -> Telemetry | None:
+    if request.trust == "allocation":
         return None
     stored = load_cycles(store)
     return Telemetry(stored.table, stored.kinds)
+
+
+def _summaries(store: Store, request: Request) -> pd.DataFrame | None:
+    return load_summaries(store) if request.routes else None
 
 
 def _coverage(entry: ImportRecord) -> Coverage:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import os
 import stat
@@ -16,7 +15,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
-from slurm_trace.accounting.child import in_child
+from slurm_trace.accounting.child import in_child, without_cycles
 from slurm_trace.accounting.events import read_events
 from slurm_trace.accounting.open_source import read_any
 from slurm_trace.accounting.options import ReadOptions
@@ -99,7 +98,7 @@ def import_file(location: str | None, request: FileRequest, progress: Progress) 
         # Started before the store is even imported: a child must not share the lock or the connection, and it reads on
         # meanwhile.
         parts = in_child(partial(_read, source, options)) if source.is_large else _read(source, options)
-        with closing(parts), _without_cycles(), _opened(location) as store:
+        with closing(parts), without_cycles(), _opened(location) as store:
             from slurm_trace.store.ingest import begin_import
 
             with begin_import(store, request.info("file", source.state)) as running:
@@ -155,18 +154,6 @@ def _read(source: Input, options: ReadOptions) -> Generator[Part]:
         yield Part(source.seen, block)
     source.drain()
     yield Part(source.seen, digest=source.digest, header=source.header)
-
-
-@contextmanager
-def _without_cycles() -> Iterator[None]:
-    """Millions of values that hold no cycle: looking for some again and again takes a fifth of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @dataclass(slots=True)

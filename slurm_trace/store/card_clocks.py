@@ -8,20 +8,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-import numpy as np
-import pandas as pd
 from sqlalchemy import Connection, select, update
 
 from slurm_trace.store.bulk import insert_rows
 from slurm_trace.store.catalog import Ids
 from slurm_trace.store.engine import Store
 from slurm_trace.store.interned import intern
-from slurm_trace.store.models import card_clock, cluster, interned, job_summary
-from slurm_trace.store.numbers import load_numbers
+from slurm_trace.store.models import card_clock, cluster, interned
 from slurm_trace.store.spool_prepare import PreparedSpool
 
 _COLUMNS = ("cluster_id", "card_id", "clock_mhz", "node", "uuid")
-_OF_RUN = (job_summary.c.run_id, job_summary.c.sm_clock_top_mhz, job_summary.c.sm_clock_max_mhz)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +68,3 @@ def load_clocks(store: Store) -> list[CardClock]:
     with store.reading() as connection:
         found = [CardClock(name, json.loads(text), *told) for name, text, *told in connection.execute(query)]
     return sorted(found, key=lambda one: (one.cluster, one.card or "", one.clock_mhz))
-
-
-def load_run_clocks(store: Store, run_ids: pd.Series[int]) -> pd.Series[int]:
-    """The highest clock read on the GPUs of each run, 0 where none was.
-
-    Args:
-        store: The store.
-        run_ids: In ascending order.
-    """
-    with store.reading() as connection:
-        table = load_numbers(connection, _OF_RUN)
-    found = np.zeros(len(run_ids), dtype=np.int64)
-    ids = run_ids.to_numpy(dtype=np.int64)
-    table = table[np.isin(table[:, 0], ids, assume_unique=True)] if len(table) else table
-    # What was not read is far below 0.
-    found[np.searchsorted(ids, table[:, 0])] = table[:, 1:].max(axis=1, initial=0)
-    return pd.Series(found, index=run_ids.index)

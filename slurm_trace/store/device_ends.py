@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from slurm_trace.node.devices.base import DeviceInfo
 from slurm_trace.node.fields import COUNTER_NAMES
@@ -15,7 +15,7 @@ from slurm_trace.store.bulk import NO_INTEGER, in_chunks, insert_rows
 from slurm_trace.store.catalog import Ids
 from slurm_trace.store.engine import Store
 from slurm_trace.store.interned import intern
-from slurm_trace.store.models import cluster, device_ends, interned
+from slurm_trace.store.models import cluster, device_ends, interned, spool_file
 from slurm_trace.store.numbers import load_numbers
 from slurm_trace.store.spool_check import COUNTER_HEAD, CheckedSpool
 from slurm_trace.store.spool_prepare import PreparedSpool
@@ -67,6 +67,12 @@ def _card(cluster_id: int, checked: CheckedSpool, device: DeviceInfo, clock_max_
         "power_limit_mw": device.power_limit_mw,
     }
     return json.dumps(told, sort_keys=True)
+
+
+def count_spools(store: Store) -> int:
+    """Spool files, roughly: the number of the last one."""
+    with store.reading() as connection:
+        return connection.execute(select(func.max(spool_file.c.id))).scalar() or 0
 
 
 def load_ends(store: Store) -> pd.DataFrame:

@@ -60,7 +60,7 @@ RUN_COLUMNS: tuple[str, ...] = (
         "work_dir",
     ),
     *("final", "started", "allocation", "lease_end", "lease_gpus", "release_proven", "lease_covered_ms"),
-    *("lease_energy_mj", "lease_energy_from"),
+    *("lease_energy_mj", "lease_energy_from", "lease_clock_top_mhz", "lease_clock_max_mhz"),
 )
 """The columns of `load_runs`."""
 
@@ -73,6 +73,8 @@ _STORED_AS = {
     "lease_covered_ms": job_summary.c.covered_ms,
     "lease_energy_mj": job_summary.c.energy_mj,
     "lease_energy_from": job_summary.c.energy_from,
+    "lease_clock_top_mhz": job_summary.c.sm_clock_top_mhz,
+    "lease_clock_max_mhz": job_summary.c.sm_clock_max_mhz,
     "release_proven": job_summary.c.release_proven,
 }
 _OF_LEASES = frozenset(
@@ -89,8 +91,8 @@ def load_runs(
     Integers are Int64 where they can be NULL, texts are categories, except `job_id`. Of the run's leases speak
     `lease_end`, the latest close of one and CLOCK_S on top; `lease_gpus`, how many GPUs they are known to have held;
     `lease_covered_ms`, how long these were sampled together; `lease_energy_mj` and `lease_energy_from`, what they drew
-    and how that is known; `release_proven`, true where every node of the run closed its lease; and the `flags` that
-    begin with `lease_`.
+    and how that is known; `lease_clock_top_mhz` and `lease_clock_max_mhz`, their highest clock seen and allowed;
+    `release_proven`, true where every node of the run closed its lease; and the `flags` that begin with `lease_`.
 
     Args:
         store: The store.

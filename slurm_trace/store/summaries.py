@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from sqlalchemy import select
 
+from slurm_trace.store.bulk import NO_INTEGER
 from slurm_trace.store.engine import Store
 from slurm_trace.store.models import job_summary
+from slurm_trace.store.numbers import load_numbers
 
 COLUMNS = (
     "run_id", "gpus", "covered_ms", "utilization_ms", "utilization_pct_ms", "utilization_max_pct", "power_max_mw",
@@ -18,9 +19,8 @@ COLUMNS = (
 
 def load_summaries(store: Store) -> pd.DataFrame:
     """One row a run that has leases: COLUMNS as floats, NaN for NULL, with `run_id` as the index."""
-    query = select(*(job_summary.c[name] for name in COLUMNS)).order_by(job_summary.c.run_id)
     with store.reading() as connection:
-        rows = [tuple(row) for row in connection.execute(query)]
-    table = np.array(rows, dtype=np.float64).reshape(len(rows), len(COLUMNS))
+        numbers = load_numbers(connection, [job_summary.c[name] for name in COLUMNS])
+    table = np.where(numbers == NO_INTEGER, np.nan, numbers)
     frame = pd.DataFrame(table, columns=list(COLUMNS))
     return frame.set_index(frame.pop("run_id").astype(np.int64))

@@ -149,6 +149,8 @@ class StoreCases:
             "lease_covered_ms",
             "lease_energy_mj",
             "lease_energy_from",
+            "lease_clock_top_mhz",
+            "lease_clock_max_mhz",
         }:
             assert first[name] == getattr(full, name), name
         assert runs["start"].isna()[1]
