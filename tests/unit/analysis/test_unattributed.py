@@ -33,7 +33,7 @@ class World:
             run(self.job, start=T0 + begin, end=T0 + end, elapsed_s=end - begin, submit=T0 + self.job,
                 alloc_tres="cpu=4,gres/gpu:h100_sxm5=1,gres/gpu=1,node=1", node_list="n1", node_count=1, cpu_count=4),
         )  # fmt: skip
-        told = reads or [(begin + 1, first, "start"), (end + 1, last, "end")]
+        told = reads if reads is not None else [(begin + 1, first, "start"), (end + 1, last, "end")]
         counters = [
             counter(
                 at, moment=moment, **dict(zip(("gpm_sm_cycles_active", "energy_mj"), values, strict=True))
@@ -45,10 +45,9 @@ class World:
             self.job,
             begin=begin,
             end=end,
-            devices=[H100],
             counters=counters,
             meta={"driver_version": "550", **(meta or {})},
-            **lease,
+            **{"devices": [H100], **lease},
         )
 
     def seen(self, trust="allocation"):
@@ -157,3 +156,11 @@ def test_parts_of_one_lease_are_one(world, tmp_path):
     spool(world.outbox, 9, begin=10, end=500, devices=[H100], counters=first, closed="part", meta=meta)
     spool(world.outbox, 9, begin=500, end=2000, opened=10, part=1, devices=[H100], counters=last, meta=meta)
     assert world.seen() == {}
+
+
+def test_it_may_have_gone_as_fast_as_any_card_of_its_model(world):
+    world.lease(10, 110, first=(0, 0), last=(0, 0))
+    world.lease(1110, 1200, first=(10**18, 0), last=(10**18, 0))
+    world.lease(2000, 2100, boot_id="99999999-2222-3333-4444-555555555555", devices=[card("GPU-9", max_sm_mhz=2178)], reads=[])
+    (flop,) = world.seen().values()
+    assert flop == pytest.approx(1000 * 2178e6 * RATE, rel=1e-3)
