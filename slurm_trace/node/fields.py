@@ -126,7 +126,7 @@ PCIE_RX_BYTES = Field(
 )  # fmt: skip
 SM_CLOCK_MAX = Field(
     "sm_clock_max_mhz", "MHz", GAUGE, CARD, _CLOCK_MAX_MHZ, ("nvmlDeviceGetMaxClockInfo SM",),
-    "a clock offset raises it",
+    "a clock offset raises it; above the registry's it raises bounds",
 )  # fmt: skip
 MEMORY_CLOCK_MAX = Field(
     "memory_clock_max_mhz", "MHz", GAUGE, CARD, _CLOCK_MAX_MHZ * 2, ("nvmlDeviceGetMaxClockInfo MEM",)
