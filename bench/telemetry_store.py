@@ -14,7 +14,7 @@ import argparse
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -268,8 +268,11 @@ def _stem(held: Held) -> str:
     return f"{CLUSTER}_{held.node}_{held.run.job_id_raw}_{held.opened * 50}"
 
 
+_NOT_READ: dict[str, int | None] = dict.fromkeys(COUNTER_NAMES)
+
+
 def _all(values: Mapping[str, int | None]) -> dict[str, int | None]:
-    return {name: values.get(name) for name in COUNTER_NAMES}
+    return {**_NOT_READ, **values}
 
 
 def _sample_times_ms(held: Held) -> range:
@@ -309,7 +312,8 @@ class Filler:
         self._card = json.loads(self._text(self._of["device_ends"]["card_id"]))
         self._cards: dict[tuple[str, str], int] = {}
         self._cycles: dict[int, dict[int, list[int]]] = {}
-        self._changed: dict[str, dict[str, list[Any]]] = {name: {} for name in self._of}
+        self._rows: dict[str, list[dict[str, Any]]] = {name: [] for name in self._of}
+        self._kinds: dict[Kind, int] = {}
         self._run: list[Held] = []
         self._count = 0
 
@@ -336,9 +340,7 @@ class Filler:
         self._count += 1
 
     def _put(self, name: str, /, **values: Any) -> None:
-        into = self._changed[name]
-        for column, value in values.items():
-            into.setdefault(column, []).append(value)
+        self._rows[name].append(values)
 
     def _lease(self, held: Held, lease_id: int, spool_id: int) -> None:
         run, stem = held.run, _stem(held)
@@ -443,8 +445,10 @@ class Filler:
         return self._cycles[length]
 
     def _kind_id(self, kind: Kind) -> int:
-        told = {name: getattr(kind, name) for name in Kind.__slots__}
-        return intern(self._connection, self._ids, json.dumps(told, sort_keys=True))
+        if kind not in self._kinds:
+            text = json.dumps(asdict(kind), sort_keys=True)
+            self._kinds[kind] = intern(self._connection, self._ids, text)
+        return self._kinds[kind]
 
     @property
     def waiting(self) -> int:
@@ -455,12 +459,12 @@ class Filler:
         """Insert what has come together."""
         if self._run:
             self._end_run()
-        for name, changed in self._changed.items():
-            rows = len(next(iter(changed.values()), ()))
+        for name, rows in self._rows.items():
             if rows:
-                same = {column: [value] * rows for column, value in self._of[name].items()}
+                same = {column: [value] * len(rows) for column, value in self._of[name].items()}
+                changed = {column: [row[column] for row in rows] for column in rows[0]}
                 insert_columns(self._connection, models.metadata.tables[name], same | changed)
-            changed.clear()
+            rows.clear()
         self._count = 0
 
 
