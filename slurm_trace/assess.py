@@ -26,6 +26,7 @@ from slurm_trace.analysis.groups import NO_TERMS, Group, Grouping, Groups, Terms
 from slurm_trace.analysis.job_ids import JobIds, job_ids
 from slurm_trace.analysis.ladder import Cards, Rung, Telemetry
 from slurm_trace.analysis.memberships import By, columns_of
+from slurm_trace.analysis.people import people
 from slurm_trace.analysis.ranking import ranked, rows, touching
 from slurm_trace.analysis.rates import Rates
 from slurm_trace.analysis.records import Records
@@ -47,6 +48,7 @@ from slurm_trace.store.load import (
     ImportRecord,
     count_rejected,
     load_allocations,
+    load_columns,
     load_events,
     load_imports,
     load_runs,
@@ -72,6 +74,10 @@ COLUMNS = (
 
 OF_CLOCK = ("lease_clock_top_mhz", "lease_clock_max_mhz")
 """Of these the higher counts."""
+
+
+_TEXTS = frozenset({"name", "work_dir"})
+"""Of the columns that groups take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +210,27 @@ class Assessment:
         near = None if positions is None else np.array(positions, dtype=np.int64)
         return columns | observe_membership(self.grouping(), verdict, near)
 
+    def near(self, store: Store, positions: Sequence[int]) -> Assessment:
+        """The same with what the rules say of these runs beside their verdicts, for `decisions` of them alone.
+
+        It takes further columns of every run of the same people, who are few; of the others they stay NULL.
+        """
+        runs, at = self.envelope.runs.copy(deep=False), np.flatnonzero(self.members)
+        person, _ = people(runs[["cluster", "user", "uid"]].iloc[at])
+        same = np.isin(person, person[np.isin(at, positions)])
+        ids = runs["run_id"].to_numpy(dtype=np.int64)
+        missing = [name for name in columns_of(KINDS) if name not in runs]
+        found = load_columns(store, ids[at[same]].tolist(), missing).reindex(ids)
+        for name in missing:
+            runs[name] = found[name].astype("category" if name in _TEXTS else "Int64").array
+        return replace(
+            self,
+            envelope=replace(self.envelope, runs=runs),
+            summaries=load_summaries(store, ids[np.array(positions, dtype=np.int64)].tolist()),
+        )
+
     def decisions(self, positions: Sequence[int] | None = None) -> Decisions:
-        """What the current rules say of runs, beside the verdict too (with `request.routes`)."""
+        """What the current rules say of runs, beside the verdict too (with `request.routes`, or `near` them)."""
         return evaluate(RuleSet.load(), self.observed(positions))
 
     def energy(self, i: int) -> dict[str, Any] | None:

@@ -116,7 +116,7 @@ def rank(
     context: click.Context, /, output_format: str, top: int | None, check: bool, save: bool, **options: Any
 ) -> None:
     """Rank jobs by their compute bound against a threshold."""
-    found = assessment(context, options, routes=True)
+    found = assessment(context, options, routes=output_format != "table")
     if output_format == "json":
         decisions = found.decisions()
         head = found.head("slurm-trace/rank/1") | {
@@ -128,7 +128,8 @@ def rank(
     elif output_format == "csv":
         output.print_csv(JOB_COLUMNS, found.jobs(top, decisions=found.decisions()))
     else:
-        tables.print_ranking(found, top or TOP)
+        listed, apart = found.order(top or TOP), found.order(TOP, runaway=True)
+        tables.print_ranking(with_routes(context, found, [*listed, *apart]), listed, apart)
     tables.warn_of_gaps(found)
     if save:
         _save(context, found)
@@ -147,8 +148,9 @@ def explain(context: click.Context, /, job: str, output_format: str, strict: boo
 
     JOB is [CLUSTER:]ID[@SUBMIT]; ID is the number that Slurm shows or its raw one.
     """
-    found = assessment(context, options, routes=True)
+    found = assessment(context, options)
     position = find_run(found.envelope.runs, job)
+    found = with_routes(context, found, [position])
     decisions = found.decisions([position])
     entry = next(iter(found.rows([position], decisions)))
     stretches = _stretches(context, found, position)
@@ -173,6 +175,17 @@ def explain(context: click.Context, /, job: str, output_format: str, strict: boo
         if not strict:
             tables.print_rules(decisions.counted(position))
     tables.warn_of_gaps(found)
+
+
+def with_routes(context: click.Context, found: Assessment, positions: Sequence[int]) -> Assessment:
+    """The assessment with what the rules take that speak of these runs beside their verdicts."""
+    from slurm_trace.store.engine import open_store
+
+    store = open_store(context.obj["store"], create=False)
+    try:
+        return found.near(store, positions)
+    finally:
+        store.close()
 
 
 def _stretches(context: click.Context, found: Assessment, position: int) -> Sequence[Stretch]:

@@ -10,7 +10,7 @@ import click
 
 from slurm_trace.cli import groups as group_command
 from slurm_trace.cli import output
-from slurm_trace.cli.ranking import assessment, question_options
+from slurm_trace.cli.ranking import assessment, question_options, with_routes
 from slurm_trace.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ GROUPS: tuple[By, ...] = ("all", "cluster", "account", "user")
 @click.pass_context
 def report(context: click.Context, /, path: str, top: int, **options: Any) -> None:
     """Write the audit report as one HTML file."""
-    write_html(assessment(context, options, routes=True), Path(path), top)
+    found = assessment(context, options)
+    runs = [*found.order(top), *found.order(top, runaway=True)]
+    write_html(with_routes(context, found, runs), Path(path), top)
     click.echo(f"wrote {path}", err=True)
 
 
@@ -38,7 +40,7 @@ def write_html(found: Assessment, path: Path, top: int = TOP) -> None:
     """Write the report of an assessment; a file that is there is replaced whole or left as it is.
 
     Args:
-        found: The assessment, with its routes (see `Request`).
+        found: The assessment, with the routes of the runs that are listed.
         path: Where to write.
         top: Runs to list.
 

@@ -13,6 +13,7 @@ from slurm_trace.cli import output
 from slurm_trace.cli.footnotes import COLUMN, Footnotes
 
 if TYPE_CHECKING:
+    from slurm_trace.analysis.exact import Ints
     from slurm_trace.analysis.rules.rule import Rule
     from slurm_trace.assess import Assessment
 
@@ -30,11 +31,16 @@ ALWAYS_GRANTED = frozenset({"records_unaltered", "units_left_out"})
 """What the strict verdict rests on too: nothing in accounting could prove it."""
 
 
-def print_ranking(found: Assessment, top: int) -> None:
-    """The first lines say what was asked and what came out, then the top of the list."""
+def print_ranking(found: Assessment, listed: Ints, apart: Ints) -> None:
+    """The first lines say what was asked and what came out, then the top of the list.
+
+    Args:
+        found: The assessment, with the routes of these runs.
+        listed: Positions of the runs to print.
+        apart: Of the records that were never closed.
+    """
     for line in summary(found):
         click.echo(line)
-    listed, apart = found.order(top), found.order(TOP, runaway=True)
     decisions, notes = found.decisions([*listed.tolist(), *apart.tolist()]), Footnotes()
     _print_runs(found.rows(listed, decisions), notes)
     if len(apart):

@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from slurm_trace.accounting.child import in_child
 from slurm_trace.errors import UsageProblem
-from slurm_trace.store.bulk import NO_INTEGER
+from slurm_trace.store.bulk import NO_INTEGER, in_chunks
 from slurm_trace.store.engine import Store
 from slurm_trace.store.models import cluster, job_run, job_summary
 
@@ -122,6 +122,25 @@ def load_runs(
     if "cluster" in frame:
         frame["cluster"] = _cluster_names(frame["cluster"].to_numpy(), names)
     return frame
+
+
+def load_columns(store: Store, run_ids: Sequence[int], columns: Sequence[str]) -> pd.DataFrame:
+    """What accounting says of some runs: one row each, with `run_id` as the index; None for NULL.
+
+    Args:
+        store: The store.
+        run_ids: Of these runs.
+        columns: Columns of `job_run`.
+    """
+    query = select(job_run.c.id, *(job_run.c[name] for name in columns))
+    with store.reading() as connection:
+        rows = [
+            tuple(row)
+            for chunk in in_chunks(run_ids)
+            for row in connection.execute(query.where(job_run.c.id.in_(chunk)))
+        ]
+    frame = pd.DataFrame(rows, columns=["run_id", *columns], dtype=object)
+    return frame.set_index(frame.pop("run_id").astype(np.int64))
 
 
 def _read(store: Store, query: Select[Any], columns: Sequence[Column[Any]], last: int) -> list[_Values]:

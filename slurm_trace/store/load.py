@@ -11,7 +11,7 @@ from sqlalchemy import Select, func, select
 
 from slurm_trace.accounting.events import Event
 from slurm_trace.store.engine import Store
-from slurm_trace.store.frame import RUN_COLUMNS, load_runs
+from slurm_trace.store.frame import RUN_COLUMNS, load_columns, load_runs
 from slurm_trace.store.models import (
     allocation,
     cluster,
@@ -32,6 +32,7 @@ __all__ = [
     "count_rejected",
     "count_runs",
     "load_allocations",
+    "load_columns",
     "load_events",
     "load_imports",
     "load_raw",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -28,8 +29,12 @@ def _without(rows: Iterator[str]) -> Iterator[str]:
         yield "|".join(cells)
 
 
+Both = tuple[Assessment, Callable[[Sequence[int]], Assessment]]
+"""An assessment that has all, and what makes one that has what it takes for some runs."""
+
+
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Assessment:
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     folder = tmp_path_factory.mktemp("routes")
     write(folder, 2000, 3)
     export, path = folder / "export.txt", folder / "store.db"
@@ -38,11 +43,15 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Assessment:
     done = CliRunner().invoke(app, ["--store", str(path), "import", "sacct", str(export), "--tz", "UTC"])
     assert done.exit_code == 0, done.output
     store = open_store(str(path))
-    request = Request("2e22", None, Fraction(1, 20), profile=str(folder / "site.toml"), routes=True)
-    try:
-        return assess(store, request)
-    finally:
-        store.close()
+    request = Request("2e22", None, Fraction(1, 20), profile=str(folder / "site.toml"))
+    few = assess(store, request)
+    yield assess(store, replace(request, routes=True)), lambda positions: few.near(store, positions)
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def found(both: Both) -> Assessment:
+    return both[0]
 
 
 def test_one_run_is_told_what_it_is_told_among_all(found: Assessment) -> None:
@@ -62,3 +71,13 @@ def test_the_first_of_a_ranking_are_told_what_they_are_told_among_all(found: Ass
 
 def test_asking_about_no_run_is_no_error(found: Assessment) -> None:
     assert len(found.decisions([])) == len(found.envelope)
+
+
+def test_what_is_loaded_for_a_few_runs_is_enough_for_them(both: Both) -> None:
+    found, near = both
+    whole, members = found.decisions(), found.members.nonzero()[0].tolist()
+    for chosen in (members[::97], [members[0]], found.order(20).tolist()):
+        told = near(chosen).decisions(chosen)
+        assert [told.entries(i) for i in chosen] == [whole.entries(i) for i in chosen]
+    idle = (~found.members).nonzero()[0].tolist()[:3]
+    assert [near(idle).decisions(idle).entries(i) for i in idle] == [whole.entries(i) for i in idle]
