@@ -208,7 +208,7 @@ def _not_believed(stretches: Sequence[Stretch]) -> list[str]:
     if not proven:
         return []
     lowest = max((str(one.kind.rung) for one in proven), key=[*RUNGS].index)
-    seconds = sum(one.seconds for one in proven)
+    seconds = sum(one.to_s - one.from_s for one in proven)
     return [f"counters of {seconds} GPU seconds are not believed without --trust, down to {lowest}"]
 
 
