@@ -48,6 +48,7 @@ class Device:
     Attributes:
         own: GPUs that the record itself names, and the run is held to.
         clocks: What is to be said of the clocks that were read of such cards.
+        beyond_model: They ran faster than any card of the model that they are taken for.
     """
 
     kind: Literal["gpu", "cpu"]
@@ -59,6 +60,7 @@ class Device:
     node: str | None = None
     own: bool = False
     clocks: tuple[Note, ...] = ()
+    beyond_model: bool = False
 
     @property
     def flop_s(self) -> int:
@@ -87,7 +89,7 @@ class Claim:
         statuses: gres_recorded, labels_true and confined, each with what stands behind it.
         reasons: Why there are more devices than the record names, or why there is no bound.
         beyond_inventory: The record or the leases tell of accelerators that the inventory of the nodes does not have,
-            so that it caps nothing.
+            or of faster ones, so that it caps nothing.
     """
 
     gpu_count: int | None
@@ -220,7 +222,7 @@ class Claims:
             strict=strict,
             statuses=statuses,
             reasons=tuple(dict.fromkeys(reasons)),
-            beyond_inventory=beyond,
+            beyond_inventory=beyond or any(device.beyond_model for device in devices or ()),
         )
 
     def _gpu_lines(self, shape: Shape, nodes: Sequence[_Node], counted: Counted) -> Iterator[Gpus]:
@@ -497,7 +499,8 @@ class Claims:
 
 def _gpu(card: Ceiling, label: str | None, count: int, source: str, node: str | None = None) -> Device:
     at = "" if card.clock_mhz is None else f", at {card.clock_mhz} MHz"
-    return Device("gpu", card.device, label, count, card.flop_s, f"{source}{at}", node, clocks=card.notes)
+    found = Device("gpu", card.device, label, count, card.flop_s, f"{source}{at}", node)
+    return replace(found, clocks=card.notes, beyond_model=card.beyond_model)
 
 
 def _held_to(own: list[Device], counted: Counted) -> list[Device]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from slurm_trace.analysis.rates import Rates, Resolution
@@ -58,12 +58,14 @@ class Ceiling:
         device: The device of the registry with the largest ceiling.
         flop_s: Its operations a second.
         clock_mhz: The clock that it counts at, where that is above the registry's.
+        beyond_model: That clock was read of no card of its model: the cards are others than they are taken for.
         notes: What is to be said of the clocks that were read.
     """
 
     device: str
     flop_s: int
     clock_mhz: int | None = None
+    beyond_model: bool = False
     notes: tuple[Note, ...] = ()
 
 
@@ -118,42 +120,41 @@ class Clocks:
         return clock_mhz if limit is None else min(clock_mhz, limit)
 
     def _ceiling(self, fit: Resolution, reads: Sequence[ClockRead], own_mhz: int) -> Ceiling:
+        told = list(self._concerning(fit, reads))
+        if own_mhz:
+            told.append((own_mhz, f"{own_mhz} MHz was read of its own GPUs", fit.device_ids))
         stock = Ceiling(fit.ceiling_id, fit.ceiling_flop_s(self._basis))
-        found, notes = stock, list[Note]()
-        for clock_mhz, told, devices in self._concerning(fit, reads, own_mhz):
+        found, why, notes = stock, "", list[Note]()
+        for place, (clock_mhz, text, devices) in enumerate(told):
             counted = self.counted_mhz(clock_mhz)
             flop_s, device = max(
                 (self._rates.slice_ops_s(i, fit.mig_profile, self._basis, counted), i) for i in devices
             )
             if flop_s > found.flop_s:
-                found = Ceiling(device, flop_s, counted)
-                why = told
+                is_own = bool(own_mhz) and place == len(told) - 1
+                found, why = Ceiling(device, flop_s, counted, beyond_model=is_own), text
             if counted < clock_mhz:
-                notes.append(Note(DOUBTFUL, f"{told}: no GPU runs so fast, and it counts as {counted} MHz"))
+                notes.append(Note(DOUBTFUL, f"{text}: no GPU runs so fast, and it counts as {counted} MHz"))
         if found is not stock:
-            rated = self._rates.rated_clock_mhz(found.device)
-            raised = (
-                f"its GPUs count at {found.clock_mhz} MHz, the rate registry has {float(rated or 0):g} MHz"
-            )
-            notes.insert(0, Note(RAISED, f"{why}: {raised}"))
+            rated = float(self._rates.rated_clock_mhz(found.device) or 0)
+            text = f"{why}: its GPUs count at {found.clock_mhz} MHz, the rate registry has {rated:g} MHz"
+            notes.insert(0, Note(RAISED, text))
         notes += self._unrated(fit, reads)
-        return Ceiling(found.device, found.flop_s, found.clock_mhz, tuple(dict.fromkeys(notes)))
+        return replace(found, notes=tuple(dict.fromkeys(notes)))
 
     def _concerning(
-        self, fit: Resolution, reads: Sequence[ClockRead], own_mhz: int
+        self, fit: Resolution, reads: Sequence[ClockRead]
     ) -> Iterator[tuple[int, str, Sequence[str]]]:
         """Clocks that speak of what a label may stand for, what was read, and of which devices."""
         for read in reads:
             known = self._rates.cards_called(read.card or "")
             devices = tuple(i for i in fit.device_ids if i in known) if known else fit.device_ids
             if devices:
-                told = read.text if known else f"{read.text}, which the rate registry does not know"
-                yield read.clock_mhz, told, devices
-        if own_mhz:
-            yield own_mhz, f"{own_mhz} MHz was read of its own GPUs", fit.device_ids
+                text = read.text if known else f"{read.text}, which the rate registry does not know"
+                yield read.clock_mhz, text, devices
 
     def _unrated(self, fit: Resolution, reads: Sequence[ClockRead]) -> Iterator[Note]:
-        for _, told, devices in self._concerning(fit, reads, 0):
+        for _, told, devices in self._concerning(fit, reads):
             open_ids = [i for i in devices if self._rates.rated_clock_mhz(i) is None]
             if open_ids:
                 device = max(open_ids, key=lambda i: self._rates.ceiling(i, self._basis))

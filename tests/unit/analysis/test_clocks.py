@@ -141,6 +141,18 @@ def test_every_way_to_claim_a_card_takes_the_clock_along():
             assert any("2178 MHz" in reason for reason in found.reasons) == bool(reads)
 
 
+def test_an_inventory_of_slower_cards_caps_nothing():
+    group = NodeGroup(hosts="n1", gpus=2, sku="nvidia-a100-sxm4-80gb", cores=4)
+    site = SiteProfile({"c": ClusterProfile(nodes=(group,))})
+    tracking = Tracking(site, (), {}, RATES.inert_gres)
+    shape = Shape("c", "cpu=4,gres/gpu=2,node=1", None, 1, 4, "n1", T0, T0 + 9, clock_mhz=1500)
+    for name, beyond in (("NVIDIA A800-SXM4-80GB", True), ("NVIDIA A100-SXM4-80GB", False)):
+        clocks = Clocks(RATES, BASIS, [read(1500, name)])
+        found = Claims(RATES, site, tracking, BASIS, clocks).claim(shape)
+        assert found.flop_s("gpu") == -(-A100 * 1500 // 1410) * 2
+        assert found.beyond_inventory == beyond
+
+
 # Through the store
 
 PROFILE = """

@@ -161,6 +161,7 @@ def test_parts_of_one_lease_are_one(world, tmp_path):
 def test_it_may_have_gone_as_fast_as_any_card_of_its_model(world):
     world.lease(10, 110, first=(0, 0), last=(0, 0))
     world.lease(1110, 1200, first=(10**18, 0), last=(10**18, 0))
-    world.lease(2000, 2100, boot_id="99999999-2222-3333-4444-555555555555", devices=[card("GPU-9", max_sm_mhz=2178)], reads=[])
+    fast = card("GPU-9", max_sm_mhz=2178)
+    world.lease(2000, 2100, boot_id="99999999-2222-3333-4444-555555555555", devices=[fast], reads=[])
     (flop,) = world.seen().values()
     assert flop == pytest.approx(1000 * 2178e6 * RATE, rel=1e-3)
