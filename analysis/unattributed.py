@@ -25,7 +25,32 @@ _CARD = ["cluster", "boot_id", "uuid"]
 _NS_PER_MS = 10**6
 
 
-def unattributed(ends: pd.DataFrame, cards: Cards) -> dict[str, int]:
+def moved_between(ends: pd.DataFrame) -> pd.DataFrame:
+    """The gaps between leases in which a counter moved: few of many.
+
+    Args:
+        ends: One row a lease file and device: cluster, boot_id, uuid, lease, driver, name, mig_profile, sm_count,
+            clock_max_mhz, power_limit_mw, held_from_ns and held_to_ns (of the file), and first_ and last_ of ns,
+            active (cycles) and energy (mJ).
+
+    Returns:
+        One row a gap: what is told of the card, length_ms, cycles and energy_mj by which its counters moved (-1: not
+        read at both ends), and highest_mhz, the highest clock of all cards.
+    """
+    if ends.empty:
+        return ends
+    gaps = _gaps(ends)
+    cycles, energy_mj = _moved(gaps, "active"), _moved(gaps, "energy")
+    gaps = gaps.assign(
+        length_ms=-(-gaps["gap_ns"] // _NS_PER_MS),
+        cycles=cycles,
+        energy_mj=energy_mj,
+        highest_mhz=_highest(ends),
+    )
+    return gaps[(cycles > 0) | ((cycles < 0) & (energy_mj > 0))]
+
+
+def unattributed(gaps: pd.DataFrame, cards: Cards) -> dict[str, int]:
     """Operations by cluster.
 
     Cycles with a warp resident count as those of one SM, however the driver counts them, so that none is missed; a
@@ -33,18 +58,14 @@ def unattributed(ends: pd.DataFrame, cards: Cards) -> dict[str, int]:
     anew between two leases shows what it has counted since.
 
     Args:
-        ends: One row a lease file and device: cluster, boot_id, uuid, lease, driver, name, mig_profile, sm_count,
-            clock_max_mhz, power_limit_mw, held_from_ns and held_to_ns (of the file), and first_ and last_ of ns,
-            active (cycles) and energy (mJ).
+        gaps: See `moved_between`.
         cards: Turns cycles into operations.
     """
-    if ends.empty:
+    if gaps.empty:
         return {}
-    gaps = _gaps(ends)
-    length_ms = -(-gaps["gap_ns"] // _NS_PER_MS)
-    most = length_ms * _clocks(gaps, cards.clocks).fillna(_highest(ends)).astype(np.int64)
-    moved = _moved(gaps, "active")
-    energy = _moved(gaps, "energy")
+    length_ms = gaps["length_ms"]
+    most = length_ms * _clocks(gaps, cards.clocks).fillna(gaps["highest_mhz"]).astype(np.int64)
+    moved, energy = (gaps[name].to_numpy(dtype=np.int64) for name in ("cycles", "energy_mj"))
     used = (moved < 0) & (energy * 1000 * LOADED > gaps["power_limit_mw"].fillna(0).to_numpy() * length_ms)
     kcycles = np.where(moved >= 0, np.minimum(-(-moved // 1000), most), np.where(used, most, 0))
     found: dict[str, int] = {}

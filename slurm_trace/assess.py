@@ -36,7 +36,7 @@ from slurm_trace.analysis.rules.observe import observe_groups, observe_runs, obs
 from slurm_trace.analysis.rules.ruleset import RuleSet
 from slurm_trace.analysis.thresholds import Threshold, Thresholds
 from slurm_trace.analysis.tracking import Status
-from slurm_trace.analysis.unattributed import unattributed
+from slurm_trace.analysis.unattributed import moved_between, unattributed
 from slurm_trace.analysis.verdicts import RULED_OUT, VERDICTS, Question, verdicts
 from slurm_trace.errors import UsageProblem
 from slurm_trace.site.profile import SiteProfile, load_profile
@@ -321,17 +321,17 @@ def assess(store: Store, request: Request) -> Assessment:
     with (
         without_cycles(),
         aside(partial(_telemetry, store, request)) as telemetry,
-        aside(partial(load_ends, store)) as ends,
+        aside(partial(_moved, store)) as moved,
         aside(partial(_summaries, store, request)) as summaries,
     ):
-        return _assess(store, request, telemetry, ends, summaries)
+        return _assess(store, request, telemetry, moved, summaries)
 
 
 def _assess(
     store: Store,
     request: Request,
     telemetry: Callable[[], Telemetry | None],
-    ends: Callable[[], pd.DataFrame],
+    moved: Callable[[], pd.DataFrame],
     summaries: Callable[[], pd.DataFrame | None],
 ) -> Assessment:
     if request.since is not None and request.until is not None and request.since >= request.until:
@@ -406,7 +406,7 @@ def _assess(
         rejected=rejected,
         window=(request.since, request.until),
         period=period,
-        unattributed=unattributed(ends(), Cards(rates, question.basis, request.trust, clocks)),
+        unattributed=unattributed(moved(), Cards(rates, question.basis, request.trust, clocks)),
         shortfalls={
             name: [c.reason for c in control if c.total.cluster == name and c.short_s] for name in clusters
         },
@@ -435,6 +435,10 @@ def _telemetry(store: Store, request: Request) -> Telemetry | None:
         return None
     stored = load_cycles(store)
     return Telemetry(stored.table, stored.kinds)
+
+
+def _moved(store: Store) -> pd.DataFrame:
+    return moved_between(load_ends(store))
 
 
 def _summaries(store: Store, request: Request) -> pd.DataFrame | None:

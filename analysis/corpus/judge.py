@@ -31,7 +31,7 @@ from slurm_trace.analysis.rules.membership import observe_membership
 from slurm_trace.analysis.rules.observe import observe_groups, observe_runs
 from slurm_trace.analysis.rules.ruleset import RuleSet
 from slurm_trace.analysis.thresholds import Thresholds
-from slurm_trace.analysis.unattributed import unattributed
+from slurm_trace.analysis.unattributed import moved_between, unattributed
 from slurm_trace.analysis.verdicts import RULED_OUT, VERDICTS, Question, verdicts
 from slurm_trace.site.profile import SiteProfile
 
@@ -136,7 +136,9 @@ class Judge:
             rejected={_apart(n, site.clusters[0]): site.rejected for n, site in enumerate(sites)},
             window=(None, None),
             period=period or (0, self._anchors.as_of),
-            unattributed={} if bounds.ladder is None else unattributed(_ends(sites), bounds.ladder.cards),
+            unattributed={}
+            if bounds.ladder is None
+            else unattributed(moved_between(_ends(sites)), bounds.ladder.cards),
         )
         inventory = Inventory(self._rates, profile, ask.basis, self._anchors.as_of)
         beyond = {_apart(n, CLUSTER): site.unattributed_flop for n, site in enumerate(sites)}
