@@ -240,7 +240,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, action="append", help="runs to import; may be repeated")
     sizes = parser.parse_args().rows or list(IMPORT_RATIO)
     folder = CACHE / "bench"
-    print(f"{'':40}{'time':28}{'peak':>10}  target", flush=True)
+    print(f"{'':48}{'time':28}{'peak':>10}  target", flush=True)
     show(bench_help())
     show(bench_corpus())
     for rows in sizes:
@@ -255,7 +255,7 @@ def main() -> None:
 def show(line: Line) -> None:
     """Print one line of the result."""
     verdict = "" if line.held is None else ("held" if line.held else "MISSED")
-    print(f"{line.what:40}{line.figure:28}{line.peak:>10}  {line.target:22}{verdict}".rstrip(), flush=True)
+    print(f"{line.what:48}{line.figure:28}{line.peak:>10}  {line.target:22}{verdict}".rstrip(), flush=True)
 
 
 if __name__ == "__main__":
