@@ -141,6 +141,21 @@ def test_every_way_to_claim_a_card_takes_the_clock_along():
             assert any("2178 MHz" in reason for reason in found.reasons) == bool(reads)
 
 
+def test_an_answer_is_of_its_cluster_and_its_slice():
+    clocks = Clocks(RATES, BASIS, [read(2178)])
+    whole, part = RATES.resolve(DRIVER), RATES.resolve(f"{DRIVER} MIG 1g.10gb")
+    assert whole.device_ids == part.device_ids
+    found = [clocks.ceiling(fit, cluster).flop_s for fit in (whole, part) for cluster in ("c", "d")]
+    alone = [
+        Clocks(RATES, BASIS, [read(2178)]).ceiling(fit, cluster).flop_s
+        for fit in (whole, part)
+        for cluster in ("c", "d")
+    ]
+    assert found == alone
+    assert len(set(found)) == 4
+    assert [clocks.highest_mhz(DRIVER, cluster) for cluster in ("c", "d", None)] == [2178, 0, 2178]
+
+
 def test_an_inventory_of_slower_cards_caps_nothing():
     group = NodeGroup(hosts="n1", gpus=2, sku="nvidia-a100-sxm4-80gb", cores=4)
     site = SiteProfile({"c": ClusterProfile(nodes=(group,))})
@@ -240,6 +255,22 @@ def test_whatever_read_it(site, spooled):
     before = site.entries()[2]["bound_gpu_flop"]
     site.lease(**spooled)
     assert site.entries()[2]["bound_gpu_flop"] == before * FAST
+
+
+def test_a_run_on_other_cards_than_its_record_names_speaks_for_itself(site):
+    for number in (3, 4):
+        told = {"alloc_tres": "cpu=4,gres/gpu:a100=1,gres/gpu=1,node=1", "node_count": 1, "cpu_count": 4}
+        ingest(
+            site.store,
+            run(number, start=T0 + 10, end=T0 + 110, elapsed_s=100, node_list="elsewhere", **told),
+        )
+    site.lease(3, devices=[card()], node="elsewhere")
+    own, other = (site.entries()[number] for number in (3, 4))
+    rates = {
+        entry["job_id_raw"]: Fraction(entry["bound_gpu_flop"], entry["held_s"]) for entry in (own, other)
+    }
+    assert rates[3] == rates[4] * 1980 / 1440
+    assert ("clock_raised" in own["flags"], "clock_raised" in other["flags"]) == (True, False)
 
 
 def test_the_drivers_own_buffer_tells_of_a_clock_between_two_samples(site):
