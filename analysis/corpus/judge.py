@@ -22,7 +22,7 @@ from slurm_trace.analysis.corpus.site import CLUSTER, Counted, LeaseReads, Run, 
 from slurm_trace.analysis.envelope import Envelope, envelope
 from slurm_trace.analysis.group import NO_TERMS, Group, Terms
 from slurm_trace.analysis.groups import Grouping
-from slurm_trace.analysis.ladder import PIPES, Telemetry
+from slurm_trace.analysis.ladder import PIPES, Cards, Telemetry
 from slurm_trace.analysis.memberships import By, memberships
 from slurm_trace.analysis.rates import Rates
 from slurm_trace.analysis.records import Records
@@ -136,9 +136,7 @@ class Judge:
             rejected={_apart(n, site.clusters[0]): site.rejected for n, site in enumerate(sites)},
             window=(None, None),
             period=period or (0, self._anchors.as_of),
-            unattributed={}
-            if bounds.ladder is None
-            else unattributed(moved_between(_ends(sites)), bounds.ladder.cards),
+            unattributed=unattributed(moved_between(_ends(sites)), Cards(self._rates, ask.basis, ask.trust)),
         )
         inventory = Inventory(self._rates, profile, ask.basis, self._anchors.as_of)
         beyond = {_apart(n, CLUSTER): site.unattributed_flop for n, site in enumerate(sites)}

@@ -117,7 +117,7 @@ def between_leases(draw: Draw, number: int, anchors: Anchors) -> Site:
     per_ms = anchors.counted[H100][""][ask.basis]["whole"] * H100_MHZ
     used_ms = (limit - 1 - held_s * flop_s) // per_ms + offset_ms
     # Of another driver's counter nothing is known, and what was read late may be the lease's own.
-    counts = trust != "allocation" and how not in ("driver", "late read")
+    counts = how not in ("driver", "late read")
     reads = [
         read
         for card, ms in enumerate(draw.parts(used_ms, CARDS))
