@@ -482,3 +482,11 @@ def test_leases_of_fewer_or_more_gpus_than_the_claim_lower_nothing(gpus):
 
     assert bound(rungs.GPUS, plain.telemetry) < bound(rungs.GPUS, ())
     assert bound(gpus, plain.telemetry) == bound(gpus, ()) >= bound(rungs.GPUS, ())
+
+
+def test_a_card_that_is_larger_only_at_its_clock_is_a_larger_card():
+    kinds = [Kind("NVIDIA H100 80GB HBM3", None, 132, mhz, "pipe_cycles", None) for mhz in (1980, 2178)]
+    usual, fast = (Cards(RATES, "max_any_op", "busy").price(kind, CEILING) for kind in kinds)
+    assert not hasattr(usual, "larger")
+    assert fast.larger
+    assert all(figure in fast.reason for figure in ("2178 MHz", str(CEILING), str(CEILING * 11 // 10)))
