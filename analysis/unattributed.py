@@ -23,6 +23,8 @@ NEAR_NS = 60 * 10**9
 
 _CARD = ["cluster", "boot_id", "uuid"]
 _NS_PER_MS = 10**6
+_AT_ONCE = 200_000
+"""Rows that are looked at together: each is copied a few times."""
 
 
 def moved_between(ends: pd.DataFrame) -> pd.DataFrame:
@@ -39,14 +41,17 @@ def moved_between(ends: pd.DataFrame) -> pd.DataFrame:
     """
     if ends.empty:
         return ends
+    card = ends.groupby(_CARD, observed=True, sort=False).ngroup().to_numpy()
+    parts = 1 + len(ends) // _AT_ONCE
+    found = pd.concat([_moved_gaps(ends[card % parts == part]) for part in range(parts)])
+    return found.assign(highest_mhz=_highest(ends))
+
+
+def _moved_gaps(ends: pd.DataFrame) -> pd.DataFrame:
+    """Of some cards."""
     gaps = _gaps(ends)
     cycles, energy_mj = _moved(gaps, "active"), _moved(gaps, "energy")
-    gaps = gaps.assign(
-        length_ms=-(-gaps["gap_ns"] // _NS_PER_MS),
-        cycles=cycles,
-        energy_mj=energy_mj,
-        highest_mhz=_highest(ends),
-    )
+    gaps = gaps.assign(length_ms=-(-gaps["gap_ns"] // _NS_PER_MS), cycles=cycles, energy_mj=energy_mj)
     return gaps[(cycles > 0) | ((cycles < 0) & (energy_mj > 0))]
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, select
 
+from slurm_trace.accounting.child import without_cycles
 from slurm_trace.accounting.nodes import expand
 from slurm_trace.accounting.tres import parse_tres
 from slurm_trace.examples.generate import CLUSTER
@@ -533,7 +534,8 @@ def main() -> None:
     parser.add_argument("spools", nargs="?", type=Path, help="an empty folder to write spool files into")
     given = parser.parse_args()
     store = open_store(given.store)
-    count = fill(store) if given.spools is None else write_all(store, given.spools)
+    with without_cycles():
+        count = fill(store) if given.spools is None else write_all(store, given.spools)
     store.close()
     print(f"{count:,} leases")
 
