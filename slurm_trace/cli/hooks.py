@@ -41,7 +41,7 @@ Only then, in slurm.conf, followed by scontrol reconfigure:
 )
 @click.option(
     "--sampler",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=click.Path(path_type=Path),
     help="The sampler's single file (make node); without it, this Python is called.",
 )
 @click.option("--force", is_flag=True, help="Overwrite files that somebody else wrote or changed.")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from slurm_trace.errors import EnvironmentProblem
+from slurm_trace.errors import EnvironmentProblem, InputProblem, unreadable
 
 LIBEXEC = "/usr/libexec/slurm-trace"
 MANIFEST = f"{LIBEXEC}/installed.sha256"
@@ -161,14 +161,12 @@ def _sampler(build: Path | None) -> bytes:
     if build is None:
         return f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -m slurm_trace.node "$@"\n'.encode()
     try:
-        content = build.read_bytes() if build.is_file() else b""
-        if not content.startswith(b"#!"):
-            raise EnvironmentProblem(f"{build} is no program that can be started; build it with make node")
-        return content
+        content = b"" if build.is_fifo() else build.read_bytes()
     except OSError as error:
-        raise EnvironmentProblem(
-            f"{build} cannot be read ({error.strerror}); build it with make node"
-        ) from None
+        raise unreadable(build, error, "name the single file that make node builds") from None
+    if not content.startswith(b"#!"):
+        raise InputProblem(f"{build} is no program that can be started; build it with make node")
+    return content
 
 
 def _below(root: Path, target: str) -> Path:

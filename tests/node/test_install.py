@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from slurm_trace.cli.main import app
-from slurm_trace.errors import EnvironmentProblem, UsageProblem
+from slurm_trace.errors import EnvironmentProblem, InputProblem, UsageProblem
 from slurm_trace.node.install import DROP_INS, LIBEXEC, MANIFEST, PIECES, hook_file, make_plan
 from support.hooks import HOOKS, JOB, SHELLS
 
@@ -117,7 +117,7 @@ def test_sampler_is_the_build_or_this_python(tmp_path: Path) -> None:
     version = subprocess.run([wrapper, "--version"], capture_output=True, text=True, check=True, cwd="/")
     assert version.stdout.strip()
     result = call("install", "--root", str(tmp_path / "c"), "--sampler", str(tmp_path / "none"), "--yes")
-    assert isinstance(result.exception, EnvironmentProblem)
+    assert isinstance(result.exception, UsageProblem)
 
 
 @pytest.mark.parametrize(
@@ -225,5 +225,5 @@ def test_sampler_that_is_no_program(tmp_path: Path, kind: str) -> None:
     else:
         build.write_text("" if kind == "empty" else "words")
     result = call("install", "--root", str(tmp_path / "a"), "--sampler", str(build), "--yes")
-    assert isinstance(result.exception, EnvironmentProblem)
+    assert isinstance(result.exception, InputProblem)
     assert "make node" in str(result.exception)

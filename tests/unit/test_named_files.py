@@ -30,6 +30,7 @@ READ = {
     "import sacct": ("import", "sacct", "{}"),
     "import events": ("import", "events", "{}"),
     "import feed": ("import", "feed", "{}"),
+    "hooks install --sampler": ("hooks", "install", "--root", "image", "--yes", "--sampler", "{}"),
 }
 """Calls that read a file; {} is its name."""
 
