@@ -257,14 +257,16 @@ def test_whatever_read_it(site, spooled):
     assert site.entries()[2]["bound_gpu_flop"] == before * FAST
 
 
-def test_a_run_on_other_cards_than_its_record_names_speaks_for_itself(site):
+@pytest.mark.parametrize("allowed", [1980, None])
+def test_a_run_on_other_cards_than_its_record_names_speaks_for_itself(site, allowed):
     for number in (3, 4):
         told = {"alloc_tres": "cpu=4,gres/gpu:a100=1,gres/gpu=1,node=1", "node_count": 1, "cpu_count": 4}
         ingest(
             site.store,
             run(number, start=T0 + 10, end=T0 + 110, elapsed_s=100, node_list="elsewhere", **told),
         )
-    site.lease(3, devices=[card()], node="elsewhere")
+    seen = samples(range(11, 112), sm_clock_mhz=1900 if allowed else 1980)
+    site.lease(3, devices=[card(max_sm_mhz=allowed)], columns={"GPU-0": seen}, node="elsewhere")
     own, other = (site.entries()[number] for number in (3, 4))
     rates = {
         entry["job_id_raw"]: Fraction(entry["bound_gpu_flop"], entry["held_s"]) for entry in (own, other)
