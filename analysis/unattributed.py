@@ -43,7 +43,7 @@ def moved_between(ends: pd.DataFrame) -> pd.DataFrame:
         return ends
     card = ends.groupby(_CARD, observed=True, sort=False).ngroup().to_numpy()
     parts = 1 + len(ends) // _AT_ONCE
-    found = pd.concat([_moved_gaps(ends[card % parts == part]) for part in range(parts)])
+    found = pd.concat([_moved_gaps(ends[card % parts == part]) for part in range(parts)], ignore_index=True)
     return found.assign(highest_mhz=_highest(ends))
 
 

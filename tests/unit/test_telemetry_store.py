@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from sqlalchemy import select
 
 from slurm_trace import assess as assessing
+from slurm_trace.analysis import unattributed
 from slurm_trace.cli.main import app
 from slurm_trace.examples.generate import write
 from slurm_trace.store import models
@@ -94,6 +95,7 @@ def test_reports_are_equal_read_at_once_and_in_the_background(year, command, mon
     expected = report(year, "imported", command)
     assert report(year, "filled", command) == expected
     monkeypatch.setattr(assessing, "LARGE", 1)
+    monkeypatch.setattr(unattributed, "_AT_ONCE", 20)
     assert report(year, "filled", command) == expected
     if command is RANK:
         assert {job["rung"] for job in expected["jobs"]} == {"allocation", "pipe_cycles"}

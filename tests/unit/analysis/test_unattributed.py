@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import pytest
 
+from slurm_trace.analysis import unattributed
 from slurm_trace.analysis.rates import Rates
 from slurm_trace.assess import Request, assess
 from slurm_trace.store.engine import open_store
@@ -165,3 +166,14 @@ def test_it_may_have_gone_as_fast_as_any_card_of_its_model(world):
     world.lease(2000, 2100, boot_id="99999999-2222-3333-4444-555555555555", devices=[fast], reads=[])
     (flop,) = world.seen().values()
     assert flop == pytest.approx(1000 * 2178e6 * RATE, rel=1e-3)
+
+
+def test_cards_that_are_looked_at_apart_add_up(world, monkeypatch):
+    boots = [f"{number:08}-2222-3333-4444-555555555555" for number in range(5)]
+    for boot in boots:
+        world.lease(10, 110, first=(0, 0), last=(0, 0), boot_id=boot)
+        world.lease(1110, 1200, first=(cycles(300), 0), last=(cycles(300), 0), boot_id=boot)
+    (flop,) = world.seen().values()
+    assert flop == pytest.approx(5 * cycles(300) * RATE, rel=1e-6)
+    monkeypatch.setattr(unattributed, "_AT_ONCE", 3)
+    assert list(world.seen().values()) == [flop]
