@@ -22,9 +22,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, select
 
-from slurm_trace.accounting.child import without_cycles
 from slurm_trace.accounting.nodes import expand
 from slurm_trace.accounting.tres import parse_tres
+from slurm_trace.child import without_cycles
 from slurm_trace.examples.generate import CLUSTER
 from slurm_trace.node.devices.base import DeviceInfo
 from slurm_trace.node.fields import COUNTER_NAMES, SAMPLE_NAMES

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from slurm_trace.accounting.child import in_background, without_cycles
 from slurm_trace.accounting.sreport import ControlTotal
 from slurm_trace.analysis.capacity import Inventory
 from slurm_trace.analysis.clocks import ClockRead, Clocks
@@ -38,6 +37,7 @@ from slurm_trace.analysis.thresholds import Threshold, Thresholds
 from slurm_trace.analysis.tracking import Status
 from slurm_trace.analysis.unattributed import moved_between, unattributed
 from slurm_trace.analysis.verdicts import RULED_OUT, VERDICTS, Question, verdicts
+from slurm_trace.child import in_background, without_cycles
 from slurm_trace.errors import UsageProblem
 from slurm_trace.site.profile import SiteProfile, load_profile
 from slurm_trace.store.card_clocks import load_clocks

@@ -15,11 +15,11 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
-from slurm_trace.accounting.child import in_child, without_cycles
 from slurm_trace.accounting.events import read_events
 from slurm_trace.accounting.open_source import read_any
 from slurm_trace.accounting.options import ReadOptions
 from slurm_trace.accounting.records import RunBlock
+from slurm_trace.child import in_child, without_cycles
 from slurm_trace.errors import EnvironmentProblem, UsageProblem, unreadable
 
 if TYPE_CHECKING:

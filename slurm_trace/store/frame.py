@@ -23,7 +23,7 @@ from sqlalchemy import (
     type_coerce,
 )
 
-from slurm_trace.accounting.child import in_child
+from slurm_trace.child import in_child
 from slurm_trace.errors import UsageProblem
 from slurm_trace.store.bulk import NO_INTEGER, in_chunks
 from slurm_trace.store.engine import Store

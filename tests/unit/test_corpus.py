@@ -171,8 +171,8 @@ def test_a_changed_ceiling_is_noticed(monkeypatch, judged):
 
 
 def test_a_ceiling_below_the_hardware_is_noticed_as_not_one_sided(monkeypatch, judged):
-    ceiling = Rates._ceiling
-    monkeypatch.setattr(Rates, "_ceiling", lambda rates, device, basis: ceiling(rates, device, basis) / 2)
+    ceiling = Rates.ceiling
+    monkeypatch.setattr(Rates, "ceiling", lambda *args, **named: ceiling(*args, **named) / 2)
     found = judged()
     violations = [answer for case in found.cases for answer in case.violations]
     assert any("bound" in answer.below for answer in violations)

@@ -1,4 +1,4 @@
-"""Run a generator in a child process, so that reading and storing use two cores."""
+"""Work in a child process, so that two things that take long use two cores."""
 
 from __future__ import annotations
 

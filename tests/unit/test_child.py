@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_trace.accounting.child import in_background, in_child
+from slurm_trace.child import in_background, in_child
 from slurm_trace.errors import UsageProblem
 
 
