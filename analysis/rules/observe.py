@@ -13,7 +13,7 @@ from slurm_trace.analysis.energy import ERROR_PCT, board_watts
 from slurm_trace.analysis.envelope import Bools, Envelope
 from slurm_trace.analysis.feed import AccountLine
 from slurm_trace.analysis.groups import Group, Records
-from slurm_trace.analysis.question import Question
+from slurm_trace.analysis.question import Question, ceil_ratio
 from slurm_trace.analysis.rates import Rates
 from slurm_trace.analysis.rules.bounds import STATUSES, observe_bounds, observe_group_bounds
 from slurm_trace.analysis.rules.evaluate import Column
@@ -139,6 +139,7 @@ def observe_groups(groups: Sequence[Group], question: Question, records: Records
         "O10.users": np.array([g.users for g in groups], dtype=np.int64),
         "O10.fewest_jobs": _floats([g.fewest_jobs for g in groups]),
         "O10.fewest_users": _floats([g.fewest_users for g in groups]),
+        **_between_leases(groups, question),
     }
 
 
@@ -168,6 +169,20 @@ def observe_accounts(
         "O20.beyond_period": _floats([one.beyond_period for one in peculiar]),
         "O20.unmetered": _floats([one.unmetered for one in peculiar]),
         "O20.unlisted": _floats([one.unlisted for one in peculiar]),
+    }
+
+
+def _between_leases(groups: Sequence[Group], question: Question) -> dict[str, Column]:
+    """Use of cards that no run accounts for, of the groups that hold it; of others nobody knows whose it is."""
+    seen = [g.unattributed_flop if g.by in ("all", "cluster") else None for g in groups]
+    return {
+        "O22.of_threshold": _floats([question.ratio(flop) for flop in seen]),
+        "O22.of_bound": _floats(
+            [
+                ceil_ratio(flop, g.bound_flop) if flop is not None and g.bound_flop else None
+                for flop, g in zip(seen, groups, strict=True)
+            ]
+        ),
     }
 
 

@@ -85,6 +85,9 @@ CASES = {
     "busy-without-a-process": (
         "run", {"O21.most": 0, "O14.mean_percent": 10}, [{"O21.most": 1}, {"O14.mean_percent": 9.9}],
     ),
+    "use-between-leases": (
+        "group", {"O22.of_threshold": 0.01, "O22.of_bound": 0.1}, [{"O22.of_threshold": 0.0099, "O22.of_bound": 0.099}],
+    ),
     "looks-idle": ("run", {"O13.share": 0.95, "O14.mean_percent": 1}, [{"O13.share": 0.94}, {"O14.mean_percent": 1.1}]),
     "looks-busy": ("run", {"O13.share": 1, "O14.mean_percent": 50}, [{"O13.share": 0.5}, {"O14.mean_percent": 49.9}]),
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from slurm_trace.analysis import unattributed
@@ -86,6 +87,42 @@ def test_it_is_of_its_cluster_and_of_all_and_of_no_user(world):
     ((_, flop),) = found.records.unattributed.items()
     sums = {by: next(iter(found.groups(by))).bound_flop for by in ("all", "cluster", "user")}
     assert sums["all"] == sums["cluster"] == sums["user"] + flop
+
+
+def warned_of(store, threshold):
+    """The assessment, and the kinds of groups that are warned of use between leases."""
+    found = assess(store, Request(threshold, None, Fraction(5, 100)))
+    kinds = ("all", "cluster", "user", "account")
+    rules = {by: {r["rule"] for r in found.group_routes(found.groups(by)[:1])[0]} for by in kinds}
+    return found, {by for by, ids in rules.items() if "use-between-leases" in ids}
+
+
+def test_the_groups_that_hold_it_are_warned_of_where_it_is_much_beside_their_bound(world):
+    world.lease(10, 110, first=(0, 0), last=(0, 0))
+    world.lease(1110, 1200, first=(cycles(300), 0), last=(cycles(300), 0))
+    import_spools(world.store, world.outbox)
+    found, kinds = warned_of(world.store, "eu-gpai")
+    (whole,), (user,) = found.groups("all"), found.groups("user")
+    assert kinds == {"all", "cluster"}
+    seen = found.observed_groups([whole, user])
+    assert seen["O22.of_threshold"][0] < 0.01
+    assert seen["O22.of_bound"][0] == pytest.approx(whole.unattributed_flop / whole.bound_flop)
+    # It may be the user's own; nobody knows.
+    assert user.unattributed_flop == whole.unattributed_flop
+    assert np.isnan(seen["O22.of_threshold"][1])
+    assert np.isnan(seen["O22.of_bound"][1])
+
+
+def test_little_beside_their_bound_is_warned_of_where_it_is_much_beside_the_threshold(world):
+    world.lease(10, 10010, first=(0, 0), last=(0, 0))
+    world.lease(11000, 21000, first=(cycles(300), 0), last=(cycles(300), 0))
+    import_spools(world.store, world.outbox)
+    found, kinds = warned_of(world.store, "eu-gpai")
+    flop = found.groups("all")[0].unattributed_flop
+    assert flop > 0
+    assert kinds == set()
+    assert warned_of(world.store, str(100 * flop))[1] == {"all", "cluster"}
+    assert warned_of(world.store, str(101 * flop))[1] == set()
 
 
 def test_nothing_while_the_card_was_idle_and_the_trust_does_not_matter(world):
