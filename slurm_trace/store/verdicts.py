@@ -21,7 +21,7 @@ class StoredVerdict:
 
     Attributes:
         rates: Digest of the rate registry.
-        evaluator: Version of the evaluator, then generation and digest of the rules: `0.1.0/2 rules 2:51af…`; of the
+        evaluator: Version of the evaluator, then generation and digest of the rules: `0.1.0/3 rules 3:51af…`; of the
             digest the first RULES_DIGITS digits, as the column is short.
         bound: FLOP in decimal digits, since it passes 2^63; None if it is not known.
     """
