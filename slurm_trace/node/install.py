@@ -79,7 +79,8 @@ def make_plan(
     Args:
         root: `/`, or a staging directory.
         drop_ins: Also the files for prolog.d and epilog.d.
-        sampler: The sampler's single-file build; None: a call of the Python that runs this.
+        sampler: The sampler's single-file build; None: the one that an earlier installation brought, else a call of the
+            Python that runs this.
         force: Overwrite what somebody else wrote or changed, except files meant to be edited.
 
     Raises:
@@ -91,7 +92,8 @@ def make_plan(
         _step(root, piece.target, hook_file(piece.source), piece.mode, recorded, force, piece.yours)
         for piece in pieces
     ]
-    steps.append(_step(root, SAMPLER, _sampler(sampler), 0o755, recorded, force, False))
+    content = (_sampler_there(root, recorded) if sampler is None else None) or _sampler(sampler)
+    steps.append(_step(root, SAMPLER, content, 0o755, recorded, force, False))
     return steps
 
 
@@ -155,6 +157,15 @@ def _step(
     else:
         action = "overwrite" if force else "conflict"
     return Step(action, target, path, content, mode)
+
+
+def _sampler_there(root: Path, recorded: dict[str, str]) -> bytes | None:
+    """The single-file build that is installed, unchanged; not a call of some Python, which follows the one that runs."""
+    try:
+        content = _below(root, SAMPLER).read_bytes() if _below(root, SAMPLER).is_file() else b""
+    except OSError:
+        return None  # the step says why
+    return content if recorded.get(SAMPLER) == _digest(content) and b"\nPK" in content[:200] else None
 
 
 def _sampler(build: Path | None) -> bytes:

@@ -116,6 +116,8 @@ def test_sampler_is_the_build_or_this_python(tmp_path: Path) -> None:
     wrapper = installed(tmp_path / "b", f"{LIBEXEC}/slurm-trace-node")
     version = subprocess.run([wrapper, "--version"], capture_output=True, text=True, check=True, cwd="/")
     assert version.stdout.strip()
+    call("install", "--root", str(tmp_path / "a"), "--drop-ins", "--yes")
+    assert installed(tmp_path / "a", f"{LIBEXEC}/slurm-trace-node").read_bytes() == build.read_bytes()
     result = call("install", "--root", str(tmp_path / "c"), "--sampler", str(tmp_path / "none"), "--yes")
     assert isinstance(result.exception, UsageProblem)
 
