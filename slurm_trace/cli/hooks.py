@@ -24,7 +24,7 @@ _NEXT = """\
 Then, on the node:
   systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload
   systemctl enable --now slurm-trace-node
-  slurm-trace node doctor
+  /usr/libexec/slurm-trace/slurm-trace-node doctor
 Only then, in slurm.conf, followed by scontrol reconfigure:
 """
 
