@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 from sqlalchemy import select
@@ -16,6 +17,7 @@ from slurm_trace.cli.main import app
 from slurm_trace.examples.generate import write
 from slurm_trace.store import models
 from slurm_trace.store.engine import open_store
+from slurm_trace.store.frame import load_runs
 from slurm_trace.store.spool_ingest import import_spools
 
 SCRIPT = Path(__file__).parents[2] / "bench" / "telemetry_store.py"
@@ -103,3 +105,24 @@ def test_reports_are_equal_read_at_once_and_in_the_background(year, command, mon
         assert {group["unattributed_flop"] > 0 for group in expected["groups"] if group["by"] == "all"} == {
             True
         }
+
+
+def test_runs_of_a_store_without_leases_have_the_same_columns(year, tmp_path):
+    write(tmp_path, 120, seed=3)
+    run("--store", tmp_path / "bare.db", "import", "sacct", tmp_path / "sacct.txt", "--tz", "UTC")
+    bare = load_runs(open_store(str(tmp_path / "bare.db")))
+    runs = load_runs(open_store(str(year / "imported.db")))
+    assert [(name, dtype.name) for name, dtype in bare.dtypes.items()] == [
+        (name, dtype.name) for name, dtype in runs.dtypes.items()
+    ]
+    of_leases = [name for name in runs if name.startswith("lease_")]
+    assert bare[of_leases].isna().all(axis=None)
+    assert not bare["release_proven"].any()
+    without = runs[runs["lease_end"].isna()]
+    assert 0 < len(without) < len(runs)
+    pd.testing.assert_frame_equal(
+        bare.loc[without.index].astype(object), without.astype(object), check_like=False
+    )
+    only = load_runs(open_store(str(tmp_path / "bare.db")), columns=["lease_end"])
+    assert list(only) == ["lease_end"]
+    assert len(only) == len(bare)
