@@ -160,9 +160,10 @@ def _step(
 
 
 def _sampler_there(root: Path, recorded: dict[str, str]) -> bytes | None:
-    """The single-file build that is installed, unchanged; not a call of some Python, which follows the one that runs."""
+    """The single-file build that is installed, unchanged; not a call of a Python: that follows the one that runs."""
     try:
-        content = _below(root, SAMPLER).read_bytes() if _below(root, SAMPLER).is_file() else b""
+        there = _below(root, SAMPLER)
+        content = there.read_bytes() if there.is_file() else b""
     except OSError:
         return None  # the step says why
     return content if recorded.get(SAMPLER) == _digest(content) and b"\nPK" in content[:200] else None
