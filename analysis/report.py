@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
+from slurm_trace.analysis.figures import listing, ratio
 from slurm_trace.analysis.picture import Histogram, Lane, svg
 from slurm_trace.analysis.rules.rule import Rule
 
@@ -238,6 +239,9 @@ def _picture(
     ]
 
 
+_CLEARED = "Ruled out all the same, by what the hardware of the inventory can do,"
+
+
 def _groups(report: Json) -> list[str]:
     lines = report["groups"]
     if not lines:
@@ -249,12 +253,16 @@ def _groups(report: Json) -> list[str]:
     rows = [
         (
             text(g["key"]), f"{g['jobs']:,}", _count(g.get("users")), _gpu_hours(g), flop(g["bound_flop"]),
-            _ratio(g["ratio"]), _verdict(g["verdict"]), _verdict(g.get("verdict_strict")), _rules_of(g),
+            ratio(g["ratio"]), _verdict(g["verdict"]), _verdict(g.get("verdict_strict")), _rules_of(g),
             _count(g["fewest_jobs"]), _count(g["fewest_users"]),
         )
         for g in lines[:MOST_GROUPS]
     ]  # fmt: skip
-    reasons = list(dict.fromkeys(reason for g in lines for reason in g.get("reasons", ())))[:MOST_GROUPS]
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for g in lines[:MOST_GROUPS]:
+        for reason in g.get("reasons", ()):
+            what = _CLEARED if g["verdict"] == "RULED_OUT" else "Not enough to tell"
+            reasons.setdefault((what, reason), []).append(g["key"])
     more = len(lines) - MOST_GROUPS
     return [
         f"<h2>{GROUP_WORDS.get(lines[0]['by'], text(lines[0]['by']))}</h2>",
@@ -262,7 +270,10 @@ def _groups(report: Json) -> list[str]:
         f'<p class="soft">{more:,} more groups, all further down in the same order, are not listed here.</p>'
         if more > 0
         else "",
-        *(f'<p class="soft">Not enough to tell: {text(reason)}</p>' for reason in reasons),
+        *(
+            f'<p class="soft">{what} of {text(listing(keys))}: {text(reason)}</p>'
+            for (what, reason), keys in reasons.items()
+        ),
     ]
 
 
@@ -300,7 +311,7 @@ def _run_table(jobs: Sequence[Json]) -> str:
         (
             text(j["rank"]), text(f"{j['cluster']}:{j['job_id']}"), text(j.get("name")), text(j["user"]),
             text(j["account"]), text(j["state"]), text(None if j["start"] is None else _moment(j["start"])),
-            _count(j["nodes"]), _gpus(j), _duration(j["held_s"]), flop(j["bound_flop"]), _ratio(j["ratio"]),
+            _count(j["nodes"]), _gpus(j), _duration(j["held_s"]), flop(j["bound_flop"]), ratio(j["ratio"]),
             _verdict(j["verdict"]), _verdict(j["verdict_strict"]), _rules_of(j),
         )
         for j in jobs
@@ -396,10 +407,6 @@ def _verdict(verdict: str | None) -> str:
         if verdict is None
         else f'<span class="v {text(verdict)}">{VERDICT_WORDS.get(verdict, text(verdict))}</span>'
     )
-
-
-def _ratio(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
 
 
 def _count(value: int | None) -> str:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from slurm_trace.analysis.figures import ratio
 from slurm_trace.cli import output
 from slurm_trace.cli.footnotes import COLUMN, Footnotes
 from slurm_trace.cli.ranking import BASES
-from slurm_trace.cli.tables import TOP, flop, ratio
+from slurm_trace.cli.tables import TOP, flop
 from slurm_trace.errors import UsageProblem
 
 if TYPE_CHECKING:

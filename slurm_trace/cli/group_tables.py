@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from slurm_trace.analysis.figures import NAMED, listing, ratio
 from slurm_trace.analysis.names import moment
 from slurm_trace.cli import output
 from slurm_trace.cli.footnotes import COLUMN, Footnotes
 from slurm_trace.cli.spans import span
-from slurm_trace.cli.tables import STRICTLY, TOP, flop, hours, or_dash, ratio, summary, tally_line
+from slurm_trace.cli.tables import STRICTLY, TOP, flop, hours, or_dash, summary, tally_line
 
 if TYPE_CHECKING:
     from slurm_trace.analysis.groups import Group, Grouping, Groups
     from slurm_trace.assess import Assessment
-
-NAMED = 3
-"""Of the fewest runs and users the table names this many; JSON and CSV name more."""
 
 
 def print_groups(found: Assessment, grouping: Grouping, lines: Mapping[str, Groups], top: int) -> None:
@@ -130,12 +128,12 @@ def _print_kind(found: Assessment, by: str, groups: Groups, top: int) -> None:
             what = cleared if g.verdict == "RULED_OUT" else "not enough to tell"
             reasons.setdefault((what, reason), []).append(g.key)
     for (what, reason), keys in list(reasons.items())[:TOP]:
-        of = "" if len(keys) == len(shown) else f" of {', '.join(keys[:NAMED])}"
-        of += f" and {len(keys) - NAMED} more" if NAMED < len(keys) < len(shown) else ""
+        of = "" if len(keys) == len(shown) else f" of {listing(keys)}"
         click.echo(output.printable(f"  {what}{of}: {reason}"))
 
 
 def _print_fewest(shown: Sequence[Group]) -> None:
+    """Of the first groups, and of these the first runs and users; JSON and CSV name more."""
     for group in shown[:NAMED]:
         for what, number, names in (
             ("runs", group.fewest_jobs, group.fewest_jobs_list),

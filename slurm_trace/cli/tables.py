@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from slurm_trace.analysis.figures import ratio
 from slurm_trace.analysis.names import moment
 from slurm_trace.cli import output
 from slurm_trace.cli.footnotes import COLUMN, Footnotes
@@ -242,12 +242,6 @@ def flop(value: int | None) -> str:
     unit = 10 ** (digits - 3)
     lead = -(-value // unit)
     return f"{lead / 100:.2f}e{digits - 1}" if lead < 1000 else f"1.00e{digits}"
-
-
-def ratio(value: float | None) -> str:
-    """bound / T for people, with three digits, rounded up."""
-    three = Context(prec=3, rounding=ROUND_CEILING)
-    return "-" if value is None else f"{float(three.create_decimal_from_float(value)):.3g}"
 
 
 def hours(seconds: int) -> str:

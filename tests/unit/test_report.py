@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from slurm_trace.analysis.figures import listing, ratio
 from slurm_trace.analysis.picture import BINS_PER_DECADE, Histogram, Lane, histogram, svg
 from slurm_trace.analysis.report import flop, render, text
 from support.reports import HOSTILE, RULES, THRESHOLDS, T, grouped, ranking
@@ -151,6 +152,37 @@ def test_an_empty_store_gives_a_page() -> None:
 def test_a_rounded_figure_is_never_below_the_exact_one(value: int, shown: str) -> None:
     assert shown in flop(value)
     assert value < 1000 or f'title="{value}"' in flop(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (1.4111e0, "1.42"),
+        (0.999, "0.999"),
+        (0.9991, "1"),
+        (5.605, "5.61"),
+        (0.0, "0"),
+        (1641.3, "1.65e+03"),
+        (None, "-"),
+    ],
+)
+def test_a_rounded_ratio_is_never_below_the_exact_one(value: float | None, shown: str) -> None:
+    assert ratio(value) == shown
+
+
+def test_of_many_names_the_first_are_given() -> None:
+    assert listing(["a", "b", "c"]) == "a, b, c"
+    assert listing(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+
+
+def test_groups_that_cannot_be_told_are_named() -> None:
+    reports = grouped()
+    first, second = reports[2]["groups"][:2]
+    first |= {"key": "<lab>", "verdict": "INSUFFICIENT", "reasons": ["2 of its runs have no bound"]}
+    second |= {"key": "far", "verdict": "RULED_OUT", "reasons": ["2 of its runs have no bound"]}
+    shown = render(ranking(), reports, THRESHOLDS, histogram([1e22], T), RULES)
+    assert "Not enough to tell of &lt;lab&gt;: 2 of its runs have no bound" in shown
+    assert "by what the hardware of the inventory can do, of far: 2 of its runs have no bound" in shown
 
 
 def test_no_bound_is_not_zero() -> None:

@@ -9,9 +9,10 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
+from slurm_trace.analysis.figures import ratio
 from slurm_trace.cli.main import app
 from slurm_trace.cli.ranking import JOB_COLUMNS, TERM_COLUMNS
-from slurm_trace.cli.tables import flop, ratio
+from slurm_trace.cli.tables import flop
 from tests.support.world import T0, Job, sacct_text
 
 DAY = 86_400
