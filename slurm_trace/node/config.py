@@ -34,6 +34,7 @@ class NodeConfig:
         idle_s: With `until_idle`: how long there has to be no lease.
         gres_conf: gres.conf, to know which card Slurm's list of GPUs means.
         source: Where readings come from.
+        gpm: `yes` or `no`: whether the counters of GPM are read, without which no `--trust` lowers a bound by cycles.
         replay: The scenario file for the source `replay`.
     """
 
@@ -52,6 +53,7 @@ class NodeConfig:
     idle_s: float = 60.0
     gres_conf: str = "/etc/slurm/gres.conf"
     source: str = "nvml"
+    gpm: str = "yes"
     replay: str = ""
 
     def __post_init__(self) -> None:
@@ -62,6 +64,8 @@ class NodeConfig:
                 raise UsageProblem(f"{name}={getattr(self, name):g}: give a number of seconds above 0")
         if self.source not in SOURCES:
             raise UsageProblem(f"source={self.source}: choose one of {', '.join(SOURCES)}")
+        if self.gpm not in ("yes", "no"):
+            raise UsageProblem(f"gpm={self.gpm}: say yes or no")
         for name in self.ring_names:
             if name not in RINGS:
                 raise UsageProblem(f"rings={self.rings}: {name} is none; choose from {', '.join(RINGS)}")

@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--directory", help="directory of the hooks (default /run/slurm-trace)")
     parser.add_argument("--spool", help="node-local directory of open spool files")
     parser.add_argument("--outbox", help="where sealed spool files go; may be shared by nodes")
-    parser.add_argument("--source", help="nvml or replay")
+    parser.add_argument("--source", help="nvml, amdsmi or replay")
     parser.add_argument("--replay", help="scenario file of the source replay")
 
 
@@ -166,7 +166,7 @@ def make_source(config: NodeConfig) -> DeviceSource:
         return AmdSmiSource()
     from slurm_trace.node.devices.nvml import NvmlSource
 
-    return NvmlSource()
+    return NvmlSource(gpm=config.gpm == "yes")
 
 
 def slurm_order(

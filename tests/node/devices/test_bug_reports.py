@@ -9,8 +9,10 @@ import pytest
 from fake_nvml.harness import FakeNvml
 
 from slurm_trace.node import fields
+from slurm_trace.node.config import NodeConfig
 from slurm_trace.node.devices.nvml import NvmlSource
 from slurm_trace.node.errors import DeviceLost, NotSupported, SourceGone
+from slurm_trace.node.main import make_source
 
 BUSY = "work 0 0 1000 clock=1755 busy=0.98 hmma=0.5 memory=60e9\n"
 
@@ -180,7 +182,9 @@ def test_watching_uses_no_profiling_figures(fake: FakeNvml) -> None:
     # dcgm-exporter 464: idle power of A100s doubled by being watched.
     names = ("nvmlGpmSampleGet", "nvmlGpmMetricsGet", "nvmlGpmSampleAlloc")
     before = [fake.calls(name) for name in names]
-    source = _opened(fake, "gpu A100 GPU-0\ngpu H100 GPU-1\n", gpm=False)
+    fake.load("gpu A100 GPU-0\ngpu H100 GPU-1\n", at=5)
+    source = make_source(NodeConfig(gpm="no"))
+    source.open()
     for uuid in ("GPU-0", "GPU-1"):
         source.read(uuid)
         assert source.counters(uuid).reasons["gpm_sm_cycles_elapsed"] == "switched_off"
