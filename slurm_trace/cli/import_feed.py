@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from slurm_trace.cli.import_sources import Progress
     from slurm_trace.store.ingest import ImportSummary
 
+_UNNAMED = (
+    "charges name no provider and are kept without one; imported again with --provider they would count a second time, "
+    "so name it in a new store if they have one"
+)
 SHOWN = {
     "read": "read",
     "jobs": "charges",
@@ -56,10 +60,15 @@ def _import(
         store = open_store(location, create=True)
         try:
             with FeedImport(store, request.info(KIND, source.state)) as running:
+                unnamed = 0
                 for block in read_feed(source, provider, source.name):
                     running.add_charges(block.charges, block.rejected)
+                    unnamed += sum(not charge.provider for charge in block.charges)
                     progress(source.seen, source.whole)
                 source.drain()
-                return running.finish(covers=covers, digest=source.digest, header=source.header)
+                summary = running.finish(covers=covers, digest=source.digest, header=source.header)
         finally:
             store.close()
+    if unnamed:
+        summary.warn([f"{unnamed} {_UNNAMED}"])
+    return summary
